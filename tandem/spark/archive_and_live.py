@@ -30,7 +30,7 @@ from tandem.spark.archive.read import ArchivePiece, plan_archive, read_piece
 from tandem.spark.bodies.columns import with_bodies
 from tandem.spark.commitlog.offsets import EARLIEST, LATEST
 from tandem.spark.errors import LossCause, OptionError
-from tandem.spark.live.bounds import KnownCluster, ending_offsets
+from tandem.spark.live.bounds import KnownCluster, check_assigned, ending_offsets
 from tandem.spark.live.cluster import Cluster
 from tandem.spark.live.columns import TYPES
 from tandem.spark.live.data_loss import DataLoss, report_loss
@@ -39,6 +39,7 @@ from tandem.spark.live.options import ANY_BROKER, WHOSE, Bound, LiveOptions
 from tandem.spark.live.ranges import QueueRange
 from tandem.spark.live.reader import partitions_of, read_ranges
 from tandem.spark.row_filter import has_tags
+from tandem.spark.worker_words import in_one_sentence, rows_in_one_sentence
 from tandem.wire.compression import CompressionError, decompressed
 from tandem.wire.crc import CRC_MASK, raw_crc32
 from tandem.wire.errors import MalformedMessageError
@@ -71,6 +72,7 @@ class ArchiveAndLiveReader(DataSourceReader):
         self._options = options
         self._names = columns
 
+    @in_one_sentence
     def partitions(self) -> list[InputPartition]:
         """Return what each task reads; Spark asks once per `load`."""
         manifest = read_manifest(Path(self._archive))
@@ -78,6 +80,7 @@ class ArchiveAndLiveReader(DataSourceReader):
             archived, live = plan_batch(self._options, manifest, cluster)
         return [*(InputPartition(each) for each in archived), *partitions_of(live, self._options)]
 
+    @rows_in_one_sentence
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Yield the Arrow batches of one task."""
         if isinstance(partition.value, ArchivedRange):
@@ -107,6 +110,7 @@ def plan_batch(
     # A topic that was deleted at the brokers may still be in the archive.
     live = cluster.queues(unknown_is_error=bool(set(named) - known_topics))
     queues = sorted({*spans, *live})
+    check_assigned(options, queues)
     starts = _starts(options, queues)
     ends = _ends(options, queues, live, cluster)
     # What is archived ends where offsets say so, and not where brokers do.

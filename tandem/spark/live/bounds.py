@@ -12,7 +12,7 @@ from tandem.spark.commitlog.offsets import EARLIEST, LATEST
 from tandem.spark.errors import LossCause, OptionError
 from tandem.spark.live.data_loss import DataLoss, report_loss
 from tandem.spark.live.offsets import Offsets, names
-from tandem.spark.live.options import WHOSE, Bound, LiveOptions
+from tandem.spark.live.options import ANY_BROKER, WHOSE, Bound, LiveOptions
 
 
 class OffsetQuestions(Protocol):
@@ -33,6 +33,31 @@ class KnownCluster(OffsetQuestions, Protocol):
 
     def queues(self, *, unknown_is_error: bool) -> dict[MessageQueue, str]:
         """Every queue that is subscribed to, and the cluster that it is in."""
+
+
+def check_assigned(options: LiveOptions, queues: Iterable[MessageQueue]) -> None:
+    """See that each queue that `assign` names is among `queues`.
+
+    A wrong number would be no rows, which look like a true answer.
+
+    Raises:
+        OptionError: one is not.
+    """
+    found = {(each.topic, each.broker_name, each.queue_id) for each in queues}
+    found |= {(topic, ANY_BROKER, queue_id) for topic, _, queue_id in found}
+    for topic, brokers in (options.assigned or {}).items():
+        missing = [
+            f"{queue_id} at {broker}" if broker != ANY_BROKER else str(queue_id)
+            for broker, queue_ids in brokers.items()
+            for queue_id in queue_ids
+            if (topic, broker, queue_id) not in found
+        ]
+        if missing:
+            raise OptionError(
+                f"{WHOSE}: assign names queues of topic {topic!r} that are not there:"
+                f" {', '.join(missing)}",
+                ["assign"],
+            )
 
 
 def starting_offsets(

@@ -9,7 +9,12 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from tandem.client.plain_socket import SocketOpener
 from tandem.spark.bodies.columns import with_bodies
 from tandem.spark.live.backfill import Backfill, file_pieces
-from tandem.spark.live.bounds import KnownCluster, ending_offsets, starting_offsets
+from tandem.spark.live.bounds import (
+    KnownCluster,
+    check_assigned,
+    ending_offsets,
+    starting_offsets,
+)
 from tandem.spark.live.chunks import Chunk, arrow_batch, chunks, records_of
 from tandem.spark.live.cluster import Cluster, client_core, group_of
 from tandem.spark.live.gathered import gathered, records_together
@@ -62,6 +67,7 @@ def plan_batch(options: LiveOptions, cluster: KnownCluster) -> list[QueueRange]:
         DataLossError: messages that an offset names are gone.
     """
     queues = cluster.queues(unknown_is_error=True)
+    check_assigned(options, queues)
     starts = starting_offsets(options.starting or Bound("earliest"), queues, cluster, options)
     ends = ending_offsets(options.ending or Bound("latest"), queues, cluster)
     return [

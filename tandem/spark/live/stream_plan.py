@@ -15,7 +15,7 @@ from typing import Final
 
 from tandem.client.results import MessageQueue
 from tandem.spark.errors import LossCause
-from tandem.spark.live.bounds import KnownCluster, starting_offsets
+from tandem.spark.live.bounds import KnownCluster, check_assigned, starting_offsets
 from tandem.spark.live.data_loss import DataLoss, report_lost_queues
 from tandem.spark.live.offsets import Offsets, StreamOffset, names
 from tandem.spark.live.options import Bound, LiveOptions
@@ -69,6 +69,7 @@ class StreamPlan:
         """Return where a new stream begins."""
         starting = self._options.starting or Bound("latest")
         queues = self._cluster.queues(unknown_is_error=True)
+        check_assigned(self._options, queues)
         return StreamOffset(
             starting_offsets(starting, queues, self._cluster, self._options), is_initial=True
         )

@@ -19,7 +19,7 @@ from tandem.wire.batch_body import encode_batch_entry
 from tandem.wire.crc import crc32
 from tandem.wire.message import COMPRESSED_FLAG, INNER_BATCH_FLAG, NEED_UNWRAP_FLAG
 from tests.support.small_archive import SmallArchive
-from tests.tandem.spark.live.live_world import Asked, options, queue
+from tests.tandem.spark.live.live_world import Asked, assigned, options, queue
 
 Places = list[tuple[int, int]]
 
@@ -225,6 +225,14 @@ def test_every_queue_needs_an_offset(world: World) -> None:
         world.read(startingOffsets=offsets({0: 1, 1: 1, 7: 1}))
     with pytest.raises(OptionError, match="would read nothing"):
         world.read(startingOffsets=json.dumps({"orders": {"broker-a": {"0": -1, "1": 0}}}))
+
+
+def test_queues_that_are_assigned_are_in_the_archive_or_at_a_broker(world: World) -> None:
+    given = assigned('{"orders": [0, 1, 7]}')
+    with pytest.raises(OptionError, match="not there: 7"):
+        plan_batch(given, world.small.manifest, world.cluster)
+    world.cluster.ends = {queue(7): 4}
+    assert plan_batch(given, world.small.manifest, world.cluster)[0]
 
 
 def test_columns_are_those_of_live_messages(world: World) -> None:

@@ -90,6 +90,11 @@ def options(**given: str) -> LiveOptions:
     return parse_options({name.lower(): value for name, value in raw.items()})
 
 
+def assigned(assign: str, **given: str) -> LiveOptions:
+    raw = {"nameServers": NAME_SERVER, "assign": assign} | given
+    return parse_options({name.lower(): value for name, value in raw.items()})
+
+
 def pull_of(request: RemotingCommand) -> PullMessageRequestHeader:
     return request.decode_header(PullMessageRequestHeader)
 

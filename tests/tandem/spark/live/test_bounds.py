@@ -4,10 +4,10 @@ import pytest
 
 from tandem.client.results import MessageQueue
 from tandem.spark.errors import DataLossError, LossCause, OptionError
-from tandem.spark.live.bounds import ending_offsets, starting_offsets
+from tandem.spark.live.bounds import check_assigned, ending_offsets, starting_offsets
 from tandem.spark.live.offsets import Offsets
 from tandem.spark.live.options import Bound
-from tests.tandem.spark.live.live_world import options, queue
+from tests.tandem.spark.live.live_world import assigned, options, queue
 
 QUEUES = [queue(0), queue(1)]
 
@@ -47,6 +47,25 @@ def test_offsets_and_the_two_words_among_them() -> None:
     assert start(places(12, -2)) == [12, 10]
     assert start(places(-1, 20)) == [20, 20]
     assert end(places(11, -1)) == [11, 20]
+
+
+def test_queues_that_are_assigned_have_to_be_there() -> None:
+    queues = [*QUEUES, queue(4, "broker-b")]
+
+    def check(assign: str) -> None:
+        check_assigned(assigned(assign), queues)
+
+    check('{"orders": [0, 1, 4]}')
+    check('{"orders": {"broker-a": [0], "broker-b": [4]}}')
+    check_assigned(options(), [])
+    for wrong, words in (
+        ('{"orders": [0, 7]}', "'orders' that are not there: 7"),
+        ('{"orders": {"broker-b": [4, 0]}}', "not there: 0 at broker-b"),
+        ('{"orders": [0], "events": [0]}', "'events' that are not there: 0"),
+    ):
+        with pytest.raises(OptionError, match=words) as caught:
+            check(wrong)
+        assert caught.value.names == ("assign",)
 
 
 def test_every_queue_has_to_be_named() -> None:

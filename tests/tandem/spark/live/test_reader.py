@@ -14,9 +14,16 @@ import tandem
 from tandem.spark.errors import OptionError
 from tandem.spark.live.ranges import QueueRange
 from tandem.spark.live.reader import LiveReader, partitions_of, plan_batch, read_ranges
+from tandem.spark.live.stream_plan import StreamPlan
 from tandem.wire.message import COMPRESSED_FLAG
 from tests.support.log_builder import LogBuilder
-from tests.tandem.spark.live.live_world import Asked, counting_producer, options, queue
+from tests.tandem.spark.live.live_world import (
+    Asked,
+    assigned,
+    counting_producer,
+    options,
+    queue,
+)
 
 if TYPE_CHECKING:
     from datetime import datetime
@@ -35,6 +42,15 @@ def test_a_batch_is_what_there_is_between_two_places() -> None:
     given = json.dumps({"orders": {"broker-a": {"0": 3, "1": -1}}})
     ranges = plan_batch(options(startingOffsets=given), Asked(q0=5, q1=7))
     assert [(each.start, each.end) for each in ranges] == [(3, 5), (7, 7)]
+
+
+def test_queues_that_are_assigned_have_to_be_there() -> None:
+    given, world = assigned('{"orders": [0, 7]}'), Asked(q0=5, q1=7)
+    with pytest.raises(OptionError, match="not there: 7"):
+        plan_batch(given, world)
+    plan = StreamPlan(given, world, clock=lambda: 0, sleep=lambda _: None)
+    with pytest.raises(OptionError, match="not there: 7"):
+        plan.initial()
 
 
 def test_partitions_travel_with_their_ranges() -> None:
