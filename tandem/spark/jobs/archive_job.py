@@ -142,6 +142,8 @@ class _ArchiveJob:
         self._faults: list[str] = []
         self._log_files: dict[str, list[DataFile]] = {}
         self._table: ArchiveTable | None = None
+        self._failed: dict[str, SparkSourceError] = {}
+        """Groups that are done for this time: what one of them has must not hold up the others."""
 
     def run(self) -> ArchiveReport:
         create_archive(self._archive, self._disk, ArchiveFacts(VERSION))
@@ -162,7 +164,14 @@ class _ArchiveJob:
         # A run that ended between publishing and verifying.
         self._verify([unit for unit in manifest.units if unit.state is not UnitState.VERIFIED])
         for wave in self._waves(pieces):
-            self._archive_wave(wave, len(pieces))
+            left = [piece for piece in wave if piece.group not in self._failed]
+            if left:
+                self._archive_wave(left, len(pieces))
+        failures = list(self._failed.values())
+        if len(failures) > 1:
+            raise ArchiveError("; ".join(map(str, failures)))
+        if failures:
+            raise failures[0]
         return self._report()
 
     def verify_all(self) -> ArchiveReport:
@@ -177,17 +186,19 @@ class _ArchiveJob:
 
     def _pieces(self, manifest: Manifest) -> list[LogPiece]:
         settings = self._settings
-        return [
-            piece
-            for group, store in settings.stores.items()
-            for piece in pieces_to_archive(
-                group,
-                store,
-                manifest.of(group),
-                take_open_file=settings.open_file is OpenFile.TAKE,
-                lost=settings.on_data_loss is OnDataLoss.CONTINUE,
-            )
-        ]
+        found: list[LogPiece] = []
+        for group, store in settings.stores.items():
+            try:
+                found += pieces_to_archive(
+                    group,
+                    store,
+                    manifest.of(group),
+                    take_open_file=settings.open_file is OpenFile.TAKE,
+                    lost=settings.on_data_loss is OnDataLoss.CONTINUE,
+                )
+            except SparkSourceError as error:
+                self._failed[group] = error
+        return found
 
     def _waves(self, items: Sequence[ItemT]) -> Iterator[Sequence[ItemT]]:
         size = WAVES_PER_CORE * self._runner.parallelism
@@ -196,11 +207,13 @@ class _ArchiveJob:
     def _archive_wave(self, pieces: Sequence[LogPiece], total: int) -> None:
         tasks = [_StageTask(str(self._archive), piece, self._leave_out) for piece in pieces]
         units = []
-        failure = ""
         for piece, staged in zip(pieces, self._runner.run(stage_piece, tasks), strict=True):
+            if piece.group in self._failed:
+                continue  # a log goes into the archive in its order
             if isinstance(staged, JobError):
-                failure = f"{piece.file.path}: {staged.text}"
-                break  # a log goes into the archive in its order
+                text = f"{piece.file.path}: {staged.text} (what came before it is archived)"
+                self._failed[piece.group] = ArchiveError(text)
+                continue
             unit = staged.unit
             unit = msgspec.structs.replace(unit, archived_at_ms=self._now_ms())
             publish(self._archive, Path(staged.folder), unit, self._disk)
@@ -221,8 +234,6 @@ class _ArchiveJob:
             )
         self._verify(units)
         self._on_progress(f"{self._done} of {total} log files, {self._rows:,} rows")
-        if failure:
-            raise ArchiveError(f"{failure} (what came before it is archived)")
 
     def _verify(self, units: Sequence[Unit]) -> None:
         tasks = [_VerifyTask(str(self._archive), unit, self._piece_of(unit)) for unit in units]

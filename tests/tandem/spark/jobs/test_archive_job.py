@@ -8,6 +8,7 @@ from tandem.spark.archive.disk import LocalDisk, locked
 from tandem.spark.archive.errors import ArchiveBusyError, ArchiveError
 from tandem.spark.archive.log_piece import log_files
 from tandem.spark.archive.manifest import UnitState, joined, write_unit
+from tandem.spark.errors import NotAStoreError
 from tandem.spark.jobs.archive_job import run_archive
 from tandem.spark.jobs.runner import HereRunner
 from tests.support.small_archive import SmallArchive
@@ -92,6 +93,33 @@ def test_damage_is_not_archived_and_what_came_before_is(tmp_path: Path) -> None:
     with pytest.raises(ArchiveError, match="corrupt record"):
         small.archive()
     assert [unit.state for unit in small.manifest.units] == [UnitState.VERIFIED] * 2
+
+
+def test_what_one_group_has_does_not_hold_up_the_others(tmp_path: Path) -> None:
+    small, other = SmallArchive(tmp_path / "a"), SmallArchive(tmp_path / "b")
+    stores = {"broker-a": str(small.store), "broker-b": str(other.store)}
+    path = Path(log_files(stores["broker-a"])[1].path)
+    data = bytearray(path.read_bytes())
+    data[88] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(ArchiveError, match="corrupt record"):
+        small.archive(stores=stores)
+    closed = len(log_files(stores["broker-b"])) - 1
+    assert len(small.manifest.of("broker-a")) == 1
+    assert len(small.manifest.of("broker-b")) == closed
+    assert all(unit.state is UnitState.VERIFIED for unit in small.manifest.units)
+    # Nor does one that has no store any more; two that fail are both in the text.
+    other.put(200)
+    with pytest.raises(NotAStoreError):
+        small.archive(stores=stores | {"broker-a": str(tmp_path / "nowhere")})
+    assert len(small.manifest.of("broker-b")) > closed
+    with pytest.raises(ArchiveError, match=r"nowhere.*; .*elsewhere"):
+        small.archive(
+            stores={
+                "broker-a": str(tmp_path / "nowhere"),
+                "broker-b": str(tmp_path / "elsewhere"),
+            }
+        )
 
 
 def test_two_jobs_do_not_write_one_archive(tmp_path: Path) -> None:
