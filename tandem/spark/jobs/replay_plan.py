@@ -29,7 +29,7 @@ from tandem.spark.archive.log_piece import LogPiece, pieces_to_archive, rows_of
 from tandem.spark.archive.manifest import read_manifest
 from tandem.spark.archive.read import ArchivePiece, plan_archive, read_piece
 from tandem.spark.jobs.settings import ReplaySettings, UniqueKeys
-from tandem.spark.jobs.windows import Window, numbers, numbers_by_queue, time_ms
+from tandem.spark.jobs.windows import Window, check_times, numbers, numbers_by_queue, time_ms
 from tandem.wire.compression import decompress
 from tandem.wire.message import COMPRESSED_FLAG, INNER_BATCH_FLAG, Message
 from tandem.wire.message_properties import (
@@ -120,15 +120,18 @@ def window_of(settings: ReplaySettings) -> Window:
     """Return what is to be replayed.
 
     Raises:
-        ClusterConfigError: a time, a queue id or an offset is none.
+        ClusterConfigError: a time, a queue id or an offset is none; it ends before it begins.
     """
+    start_ms = time_ms(settings.starting_timestamp, "starting_timestamp")
+    end_ms = time_ms(settings.ending_timestamp, "ending_timestamp")
+    check_times(start_ms, end_ms)
     return Window(
         topic=settings.source_topic,
         queues=numbers(settings.queues, "queues") if settings.queues else None,
         start_offsets=numbers_by_queue(settings.starting_offsets, "starting_offsets"),
         end_offsets=numbers_by_queue(settings.ending_offsets, "ending_offsets"),
-        start_ms=time_ms(settings.starting_timestamp, "starting_timestamp"),
-        end_ms=time_ms(settings.ending_timestamp, "ending_timestamp"),
+        start_ms=start_ms,
+        end_ms=end_ms,
         tags=frozenset(settings.tags) if settings.tags else None,
         keys=frozenset(settings.keys) if settings.keys else None,
     )

@@ -18,7 +18,7 @@ from tandem.spark.archive.manifest import read_manifest
 from tandem.spark.jobs.reports import OnProgress, log_metrics, silent
 from tandem.spark.jobs.settings import StatsSettings
 from tandem.spark.jobs.tables import table_of
-from tandem.spark.jobs.windows import time_ms
+from tandem.spark.jobs.windows import check_times, time_ms
 
 TOP_PRODUCERS = 3
 
@@ -75,12 +75,12 @@ def times_of(settings: StatsSettings) -> tuple[int | None, int | None]:
     """Return between which times it is counted, in milliseconds since 1970.
 
     Raises:
-        ClusterConfigError: one is none.
+        ClusterConfigError: one is none, or they are the wrong way round.
     """
-    return (
-        time_ms(settings.starting_timestamp, "starting_timestamp"),
-        time_ms(settings.ending_timestamp, "ending_timestamp"),
-    )
+    start_ms = time_ms(settings.starting_timestamp, "starting_timestamp")
+    end_ms = time_ms(settings.ending_timestamp, "ending_timestamp")
+    check_times(start_ms, end_ms)
+    return start_ms, end_ms
 
 
 def _figures(table: DataFrame) -> DataFrame:

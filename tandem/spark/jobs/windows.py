@@ -81,6 +81,18 @@ def time_ms(text: str, key: str) -> int | None:
     return int(time.timestamp() * 1000)
 
 
+def check_times(start_ms: int | None, end_ms: int | None) -> None:
+    """See that a window does not end before it begins: no rows would look like an answer.
+
+    Raises:
+        ClusterConfigError: it does.
+    """
+    if start_ms is not None and end_ms is not None and end_ms < start_ms:
+        raise ClusterConfigError(
+            f"ending_timestamp: {end_ms} ms is before starting_timestamp, {start_ms} ms"
+        )
+
+
 def numbers(texts: Iterable[str], key: str) -> frozenset[int]:
     """Return queue ids that are given as texts.
 

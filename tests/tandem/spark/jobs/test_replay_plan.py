@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from tandem.cluster_file.errors import ClusterConfigError
 from tandem.spark.archive.disk import LocalDisk
 from tandem.spark.archive.errors import (
     ArchiveDamagedError,
@@ -26,7 +27,8 @@ from tandem.spark.jobs.replay_plan import (
     window_of,
     write_position,
 )
-from tandem.spark.jobs.settings import UniqueKeys
+from tandem.spark.jobs.settings import StatsSettings, UniqueKeys
+from tandem.spark.jobs.stats_job import times_of
 from tandem.spark.jobs.windows import Window
 from tandem.wire.message import COMPRESSED_FLAG
 from tests.support.small_archive import SmallArchive
@@ -66,6 +68,14 @@ def test_lanes_are_brokers_in_the_order_of_their_logs(small: SmallArchive) -> No
     offsets = [row["physicalOffset"] for row in from_log if row["topic"] == "orders"]
     assert offsets[: len(from_archive)] == [row["physicalOffset"] for row in from_archive]
     assert offsets == sorted(offsets)
+
+
+def test_a_window_that_ends_before_it_begins_is_refused(small: SmallArchive) -> None:
+    times = {"starting_timestamp": "2026-01-31T12:00:00Z", "ending_timestamp": "2026-01-30"}
+    with pytest.raises(ClusterConfigError, match="is before starting_timestamp"):
+        window_of(small.replay(**times))
+    with pytest.raises(ClusterConfigError, match="is before starting_timestamp"):
+        times_of(StatsSettings(archive="archive", **times))
 
 
 def test_a_window_of_time_leaves_files_out(small: SmallArchive) -> None:
