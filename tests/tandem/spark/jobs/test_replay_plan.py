@@ -71,11 +71,12 @@ def test_lanes_are_brokers_in_the_order_of_their_logs(small: SmallArchive) -> No
 
 
 def test_a_window_that_ends_before_it_begins_is_refused(small: SmallArchive) -> None:
-    times = {"starting_timestamp": "2026-01-31T12:00:00Z", "ending_timestamp": "2026-01-30"}
+    start, end = "2026-01-31T12:00:00Z", "2026-01-30"
     with pytest.raises(ClusterConfigError, match="is before starting_timestamp"):
-        window_of(small.replay(**times))
+        window_of(small.replay(starting_timestamp=start, ending_timestamp=end))
+    settings = StatsSettings("archive", starting_timestamp=start, ending_timestamp=end)
     with pytest.raises(ClusterConfigError, match="is before starting_timestamp"):
-        times_of(StatsSettings(archive="archive", **times))
+        times_of(settings)
 
 
 def test_a_window_of_time_leaves_files_out(small: SmallArchive) -> None:
