@@ -13,6 +13,7 @@ from tandem.spark.archive.errors import (
 from tandem.spark.archive.manifest import (
     ArchiveFacts,
     Manifest,
+    QueueRange,
     UnitState,
     create_archive,
     partition_folder,
