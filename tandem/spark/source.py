@@ -98,7 +98,14 @@ class TandemDataSource(DataSource):
         reader: DataSourceReader
         if self._archive is not None:
             from tandem.spark.archive_and_live import ArchiveAndLiveReader
+            from tandem.spark.errors import OptionError
 
+            if options.backfill is not None:
+                raise OptionError(
+                    "source tandem: archive and backfill exclude each other: an archive has what"
+                    " the files had, so give one of them",
+                    ["archive", "backfill"],
+                )
             reader = ArchiveAndLiveReader(self._archive, self._live_options, schema.names)
         else:
             reader = LiveReader(self._live_options, schema.names)

@@ -1,7 +1,9 @@
 from collections.abc import Iterator
 
+import pytest
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 
+from tandem.spark.errors import OptionError
 from tandem.spark.source import PlannedReader, TandemDataSource
 
 
@@ -12,6 +14,16 @@ def test_the_format_has_the_name_of_the_project() -> None:
 def test_the_schema_is_that_of_the_live_source() -> None:
     names = TandemDataSource({"nameservers": "h:1", "topic": "t"}).schema().names
     assert {"topic", "brokerName", "queueId", "queueOffset", "body", "properties"} <= set(names)
+
+
+def test_an_archive_and_files_exclude_each_other() -> None:
+    """Files would be left out in silence."""
+    source = TandemDataSource(
+        {"nameservers": "h:1", "topic": "t", "archive": "archive", "backfill": "data/broker-a-0"}
+    )
+    with pytest.raises(OptionError) as caught:
+        source.reader(source.schema())
+    assert caught.value.names == ("archive", "backfill")
 
 
 class Planning(DataSourceReader):

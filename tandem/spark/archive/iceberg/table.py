@@ -89,7 +89,14 @@ class ArchiveTable:
         """
         if self._table is None:
             with asked(self._note):
-                self._table = self._load()
+                try:
+                    self._table = self._load()
+                except NoSuchTableError as error:
+                    raise ArchiveTableError(
+                        f"the catalogue has no table {self._note.name}; `tandem archive rebuild`"
+                        " makes it anew from the manifest, also where it was ended before",
+                        TableFault.NONE,
+                    ) from error
             self._check(self._table)
         return self._table
 

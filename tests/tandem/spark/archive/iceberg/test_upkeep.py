@@ -12,7 +12,7 @@ from tandem.spark.archive.errors import (
     TableFault,
 )
 from tandem.spark.archive.iceberg import upkeep
-from tests.support.archive_tables import TABLE, rows_of_manifest, rows_of_pyiceberg
+from tests.support.archive_tables import TABLE, our_table, rows_of_manifest, rows_of_pyiceberg
 from tests.support.small_archive import SmallArchive
 
 COMMANDS: list[Callable[[Path], object]] = [
@@ -41,6 +41,18 @@ def test_a_job_and_upkeep_do_not_meet(tmp_path: Path, command: Callable[[Path], 
     small = SmallArchive(tmp_path, 60).archive(table=TABLE)
     with locked(small.archive_path / "_tandem"), pytest.raises(ArchiveBusyError):
         command(small.archive_path)
+
+
+@pytest.mark.slow
+def test_a_rebuild_that_ended_halfway_is_run_again(tmp_path: Path) -> None:
+    small = SmallArchive(tmp_path, 120).archive(table=TABLE)
+    with our_table(small.archive_path) as table:
+        table.drop()
+    for command in (*COMMANDS[:3], upkeep.table_state):
+        with pytest.raises(ArchiveTableError, match="tandem archive rebuild") as caught:
+            command(small.archive_path)
+        assert caught.value.fault is TableFault.NONE
+    assert upkeep.rebuild(small.archive_path).rows == len(rows_of_manifest(small.manifest)) > 0
 
 
 @pytest.mark.slow
