@@ -76,6 +76,8 @@ def pieces_to_archive(
             break
         end = file.end_offset if is_closed else _last_end(file, confirmed)
         if have is not None and have < file.offset and not lost:
+            if number:
+                raise _file_missing(group, store, have, file.offset)
             raise _lost(group, have, file.offset)
         for first, last in _missing(file.offset, end, units):
             closes = is_closed and last == end
@@ -176,6 +178,18 @@ def _lost(group: str, have: int, first: int) -> LostBeforeArchivedError:
         f"the log of {group} was archived up to {have}, and the store goes on at {first}:"
         f" {first - have} bytes are lost. Archive from a node that still has them, or go on"
         " without them with on_data_loss: continue",
+        LossCause.DELETED,
+        have,
+    )
+
+
+def _file_missing(group: str, store: str, have: int, first: int) -> LostBeforeArchivedError:
+    return LostBeforeArchivedError(
+        f"the log of {group} in {store} goes on at {first}, and a file from {have} on is missing"
+        " between two that are there. If this log is in several directories"
+        " (store_path_commit_log), name a directory in whose `commitlog` are links to the files of"
+        " all of them, and of a fenced group one to the store's `checkpoint` beside it. Else"
+        " archive from a node that still has it, or go on without it with on_data_loss: continue",
         LossCause.DELETED,
         have,
     )

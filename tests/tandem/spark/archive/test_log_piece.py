@@ -15,7 +15,7 @@ from tandem.spark.archive.log_piece import (
     pieces_to_archive,
     rows_of,
 )
-from tandem.spark.errors import NotAStoreError
+from tandem.spark.errors import LossCause, NotAStoreError
 from tandem.wire.crc import raw_crc32
 from tests.support.fenced_store import note_confirmed
 from tests.support.log_builder import LogBuilder
@@ -145,6 +145,25 @@ def test_units_that_were_removed_of_one_file_are_pieces_again(tmp_path: Path) ->
             assert found == [(0, FILE_BYTES, True)]
         else:
             assert found == [spans[number] for number in gone]
+
+
+def test_a_log_in_several_directories_is_archived_through_links(tmp_path: Path) -> None:
+    small = SmallArchive(tmp_path, 700)
+    wanted = firsts(small)
+    files = sorted((small.store / "commitlog").iterdir())
+    other = tmp_path / "other-disk"
+    links = tmp_path / "links" / "commitlog"
+    for folder in (other, links):
+        folder.mkdir(parents=True)
+    files[1::2] = [file.rename(other / file.name) for file in files[1::2]]
+    with pytest.raises(LostBeforeArchivedError, match="several directories") as caught:
+        firsts(small)
+    assert (caught.value.cause, caught.value.start) == (LossCause.DELETED, FILE_BYTES)
+    for file in files:
+        (links / file.name).symlink_to(file)
+    pieces = pieces_to_archive("broker-a", str(tmp_path / "links"), [])
+    assert [piece.first for piece in pieces] == wanted
+    assert sum(len(batch) for piece in pieces for batch in rows_of(piece)) > 0
 
 
 def test_a_gap_that_no_store_has_stays_one(small: SmallArchive) -> None:
