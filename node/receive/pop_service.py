@@ -27,7 +27,6 @@ from contextlib import suppress
 from random import Random
 from typing import Final
 
-import msgspec
 import trio
 
 from node.errors import RequestError
@@ -53,6 +52,7 @@ from node.receive.requests import (
 )
 from node.receive.taking import INVISIBLE_PER_QUEUE_MAX, Taking
 from node.receive.waiting import Place, WaitingRequest, WaitingRequests
+from node.receive.waiting_receive import WaitingReceive
 from node.tables.replicated_pop import DeliveriesChanged, DeliveriesTable
 from node.tables.tables import Tables
 from store import MessageStore
@@ -132,7 +132,7 @@ class PopService:
         if request.deadline <= trio.current_time():
             done(received)
             return None
-        waiting = _Receive(self, request, done, client)
+        waiting = WaitingReceive(self, request, done, client)
         return waiting if waiting.wait(received) else None
 
     def _check_receive(self, request: Receive) -> None:
@@ -165,7 +165,7 @@ class PopService:
 
         self._when_settled(settled)
 
-    def run_again(self, waiting: _Receive, *, is_expired: bool) -> None:
+    def run_again(self, waiting: WaitingReceive, *, is_expired: bool) -> None:
         """Try once more for a request that was woken, or whose time is up."""
         client, request = waiting.client, waiting.request
         if waiting.is_cancelled:
@@ -475,38 +475,6 @@ class PopService:
 
     def _when_settled(self, done: Callable[[str | None], None]) -> None:
         self._tables.when_settled(trio.current_time() + self._timeout_seconds, done)
-
-
-class _Receive:
-    """A request that waits, maybe several times, until something was found or its time is up."""
-
-    def __init__(
-        self, service: PopService, request: Receive, done: WhenReceived, client: Client | None
-    ) -> None:
-        self._service = service
-        self.request = request
-        self.done = done
-        self.client = client
-        self.parked: WaitingRequest | None = None
-        self.is_cancelled = False
-
-    def wait(self, received: Received) -> bool:
-        """Wait; False if there is no room, which is answered then."""
-        self.parked = self._service.park(self.request, self._run)
-        if self.parked is None:
-            self.done(msgspec.structs.replace(received, found=Found.FULL))
-        elif received.is_left_off:
-            self._service.receiving.run_soon(self.parked)
-        return self.parked is not None
-
-    def _run(self, is_expired: bool) -> None:  # noqa: FBT001 - see `WaitingRequest.run`
-        self._service.run_again(self, is_expired=is_expired)
-
-    def cancel(self) -> None:
-        """See `Waiting`."""
-        self.is_cancelled = True
-        if self.parked is not None:
-            self.parked.cancel()
 
 
 def _place(request: Receive) -> Place:
