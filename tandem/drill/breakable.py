@@ -213,3 +213,7 @@ class Load(Protocol):
     def left_to_handle(self) -> str | None:
         """Return in words what is owed to groups; None where no groups are audited."""
         ...
+
+    def left_unpromised(self) -> int:
+        """How much may still come to groups that nobody has promised."""
+        ...

@@ -55,6 +55,8 @@ class TargetFacts(msgspec.Struct, frozen=True, kw_only=True):
     """Whether its logs have begun long before the drill, each node's perhaps at another place."""
     has_timers: bool = False
     """Whether messages may have a time of their own."""
+    settle_seconds: float = 0.0
+    """How long its nodes may go on writing by themselves when groups have got everything."""
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):

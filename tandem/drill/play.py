@@ -25,7 +25,7 @@ from tandem.drill.breakable import Disks, Load
 from tandem.drill.consumers.both_loads import BothLoads
 from tandem.drill.consumers.client_log import client_log
 from tandem.drill.consumers.clients import GROUPS, consumer_tasks, create_topics
-from tandem.drill.consumers.load import ConsumerLoad
+from tandem.drill.consumers.load import QUEUE_COUNTS, ConsumerLoad
 from tandem.drill.consumers.promises import Promises
 from tandem.drill.errors import NotReadyError
 from tandem.drill.java_witness import finish as finish_witness
@@ -176,7 +176,9 @@ async def _consumer_load(plan: Plan, recording: Recording) -> AsyncIterator[Cons
     if not plan.target.has_consumers:
         yield None
         return
-    recording.promises = Promises(GROUPS, repeats_delays=not plan.is_fenced)
+    recording.promises = Promises(
+        GROUPS, not_promised=plan.target.not_promised, rules=plan.target.rules
+    )
     log = plan.out / "data" / "logs" / "consumers.log"
     with Ledger(plan.out / CONSUMERS_LEDGER) as ledger, client_log(log):
         yield ConsumerLoad(
@@ -282,6 +284,7 @@ def _stage(
         expectations=(whole or recording).expectations,
         seed=plan.options.seed,
         patience=plan.patience,
+        settle_seconds=plan.target.settle_seconds if load.left_to_handle() is not None else 0.0,
         machines=plan.machines,
         effects=(whole or recording).effects,
     )
@@ -314,6 +317,9 @@ async def _create_topic(
             else:
                 reason = "not every node knows it"
                 await running.wait_for_topic(plan.topic)
+                if plan.target.has_consumers:
+                    for topic in QUEUE_COUNTS:
+                        await running.wait_for_topic(topic)
                 for queue_id in range(QUEUE_COUNT):
                     queue = MessageQueue(plan.topic, broker_name, queue_id)
                     workload.readers[queue_id] = QueueReader(queue)

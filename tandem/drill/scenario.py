@@ -180,6 +180,7 @@ class Stage:
         name: str = "",
         whole: Timeline | None = None,
         others: Sequence["Stage"] = (),
+        settle_seconds: float = 0.0,
     ) -> None:
         self._whole = whole
         """The timeline of the drill, for a group beside the one that is drilled."""
@@ -190,6 +191,8 @@ class Stage:
         self._another = self.others[0] if self.others else None
         self.chance = Random(seed)
         self._patience = patience
+        self.settle_seconds = settle_seconds
+        """How long nodes may go on writing by themselves when groups have got everything."""
         self.rotten: list[tuple[str, Rot]] = []
         """What was hurt at rest and not seen whole again, with its node."""
         self.roles = Roles(nodes)

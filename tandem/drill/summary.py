@@ -465,7 +465,7 @@ def why(summary: Summary) -> list[str]:
             f"consumers saw {summary.read_out_of_order:,} messages out of order, such as {examples}"
         )
     if summary.consumers is not None:
-        said += [f"{each.rule}: {each.text}" for each in summary.consumers.findings[:SAID_MAX]]
+        said += [each.in_words() for each in summary.consumers.findings[:SAID_MAX]]
     said += examples_of(summary.groups)
     if summary.stopped_because and summary.shorter_slaves:
         said.append(

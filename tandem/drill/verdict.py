@@ -161,7 +161,13 @@ def _consumers(consumers: ConsumerSummary) -> tuple[Cell, Cell]:
         return first, Cell(left, BAD)
     if not acknowledged:
         return first, Cell(NOT_MEASURED)
-    return first, Cell("each of them handled, none early or passed over", "green")
+    allowed = (consumers.not_promised_left, consumers.not_promised_counts)
+    words = ", ".join(f"{count:,} {name}" for counts in allowed for name, count in counts.items())
+    if consumers.not_promised_left:
+        return first, Cell(f"nothing broken; not promised: {words}")
+    allowed_words = f"; not promised: {words}" if words else ""
+    held = "each of them handled, none early or passed over"
+    return first, Cell(f"{held}{allowed_words}", "" if words else "green")
 
 
 def _switches(summary: Summary, width: int | None) -> list[Line]:

@@ -45,3 +45,7 @@ class BothLoads:
     def left_to_handle(self) -> str | None:
         """Return in words what is owed to consumers; None where they are not audited."""
         return None if self._consumers is None else self._consumers.left()
+
+    def left_unpromised(self) -> int:
+        """Return how much may still come to groups that nobody has promised."""
+        return 0 if self._consumers is None else self._consumers.left_unpromised()

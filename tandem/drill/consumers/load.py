@@ -205,6 +205,10 @@ class ConsumerLoad:
         """Return in words what is owed to consumers; nothing if all have all."""
         return ", ".join(f"{count:,} {words}" for words, count in self.promises.left().items())
 
+    def left_unpromised(self) -> int:
+        """Return how much may still come that nobody has promised."""
+        return sum(self.promises.left_unpromised().values())
+
     async def send_plain(self, client: SendsMessages, rate_per_second: float) -> None:
         """Send messages that are to be handled at once."""
         pace = Pace(rate_per_second)

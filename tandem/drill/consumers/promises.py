@@ -11,11 +11,13 @@
                             all that is before it
 
 What is promised sooner or later is *owed*: `left` counts it, and a scenario waits for it. What may
-never be is broken at once, whatever comes later: `broken`.
+never be is broken at once, whatever comes later: `broken`. Not every target promises all of it:
+what nobody has promised is counted, with the reason, and breaks nothing.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Final
 
 import msgspec
@@ -64,6 +66,33 @@ RULES: Final = {
 }
 """Count: what was promised."""
 
+REPEATED_DELAYS: Final = "repeated_delays"
+REPEATED_TRANSACTIONS: Final = "repeated_transactions"
+OTHER_RETRIES: Final = "other_retries"
+OWED_PLAIN: Final = "owed_plain"
+OWED_DELAYS: Final = "owed_delays"
+OWED_TRANSACTIONS: Final = "owed_transactions"
+OWED_RETRIES: Final = "owed_retries"
+
+_COPIES: Final[Mapping[Kind, str]] = {
+    Kind.DELAYED: REPEATED_DELAYS,
+    Kind.TIMED: REPEATED_DELAYS,
+    Kind.TRANSACTION: REPEATED_TRANSACTIONS,
+}
+_OWED: Final[Mapping[Kind, str]] = {
+    Kind.PLAIN: OWED_PLAIN,
+    Kind.DELAYED: OWED_DELAYS,
+    Kind.TIMED: OWED_DELAYS,
+    Kind.TRANSACTION: OWED_TRANSACTIONS,
+    Kind.RETRIED: OWED_RETRIES,
+}
+EXCEPTIONS: Final = frozenset({*RULES, *_COPIES.values(), *_OWED.values(), OTHER_RETRIES})
+"""What a target may say that it does not promise: a rule; that messages of these kinds are not
+repeated; that what is owed of a kind comes; that what comes again is what was given back."""
+
+PREFIX: Final = "consumers_"
+"""Of all these names, among those of the other counts of a drill."""
+
 
 class GroupRules(msgspec.Struct, frozen=True, kw_only=True):
     """A group of the load: what it reads, and how."""
@@ -76,10 +105,18 @@ class GroupRules(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """A broken promise, and what it rests on, in words."""
+    """A broken promise, and what it rests on, in words.
+
+    `reason` is by which rule of the target it was promised, or why it was not; empty: as `RULES`.
+    """
 
     rule: str
     text: str
+    reason: str = ""
+
+    def in_words(self) -> str:
+        """Return it as one line."""
+        return f"{self.rule}: {self.text}" + (f" ({self.reason})" if self.reason else "")
 
 
 class ConsumerSummary(msgspec.Struct, frozen=True, kw_only=True):
@@ -99,6 +136,12 @@ class ConsumerSummary(msgspec.Struct, frozen=True, kw_only=True):
     broken_counts: dict[str, int] = {}
     findings: list[Finding] = []
     """The first of them."""
+    not_promised_counts: dict[str, int] = {}
+    """What happened that nobody has promised not to happen; counts above 0."""
+    not_promised_left: dict[str, int] = {}
+    """What never came, and nobody has promised to come."""
+    not_promised: list[Finding] = []
+    """The first of both, with why."""
 
     @property
     def promises_broken(self) -> int:
@@ -147,16 +190,26 @@ _Failure = tuple[str, str, int]
 class Promises:
     """Takes lines in the order in which they were written.
 
-    `repeats_delays`: whether delayed messages may come twice after a crash, as in a classic group,
-    whose progress is a file.
+    `not_promised` says which of `EXCEPTIONS` are not promised where this was played, and why;
+    `rules`, by which rule of that place the others are. Both have names with `PREFIX`, and may have
+    others.
     """
 
-    def __init__(self, groups: Sequence[GroupRules], *, repeats_delays: bool = False) -> None:
+    def __init__(
+        self,
+        groups: Sequence[GroupRules],
+        *,
+        not_promised: Mapping[str, str] = MappingProxyType({}),
+        rules: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
         self.counts: Counter[str] = Counter()
         """Broken promises, by the names of `RULES`."""
         self.findings: list[Finding] = []
+        self._not_promised = _without_prefix(not_promised)
+        self._rules = _without_prefix(rules)
+        self._allowed: Counter[str] = Counter()
+        self._allowed_findings: list[Finding] = []
         self._groups = {group.name: group for group in groups}
-        self._repeats_delays = repeats_delays
         self._messages: dict[str, _Message] = {}
         self._seen: dict[str, set[str]] = {group.name: set() for group in groups}
         self._owed: dict[str, set[str]] = {group.name: set() for group in groups}
@@ -213,10 +266,43 @@ class Promises:
 
     def left(self) -> dict[str, int]:
         """Return what is owed, by words; nothing where all have all."""
-        found = {f"not handled by {name}": len(owed) for name, owed in self._owed.items()}
-        found["transactions that no broker asked about"] = len(self._unasked)
-        found["sends in flight"] = self._in_flight
+        return self._left(are_promised=True)
+
+    def left_unpromised(self) -> dict[str, int]:
+        """Return what may still come, and nobody has promised to come."""
+        return self._left(are_promised=False)
+
+    def _left(self, *, are_promised: bool) -> dict[str, int]:
+        def count(owed: set[str]) -> int:
+            return sum(self._is_promised(message_id) is are_promised for message_id in owed)
+
+        found = {f"not handled by {name}": count(owed) for name, owed in self._owed.items()}
+        found["transactions that no broker asked about"] = count(self._unasked)
+        found["sends in flight"] = self._in_flight if are_promised else 0
         return {words: count for words, count in found.items() if count}
+
+    def _is_promised(self, message_id: str) -> bool:
+        """Whether a message has to come to those who are owed it."""
+        return _OWED[self._messages[message_id].sent.kind] not in self._not_promised
+
+    def _not_promised_findings(self) -> list[Finding]:
+        """Return the first of what nobody has promised otherwise."""
+        missing: dict[tuple[str, str], list[str]] = {}
+        owed = [(f"not handled by {name}", ids) for name, ids in self._owed.items()]
+        for words, ids in (*owed, ("no broker asked", self._unasked)):
+            for message_id in sorted(ids):
+                name = _OWED[self._messages[message_id].sent.kind]
+                if name in self._not_promised:
+                    missing.setdefault((name, words), []).append(message_id)
+        found = [
+            Finding(
+                name,
+                f"{len(ids):,} {words}, such as {', '.join(ids[:3])}",
+                self._not_promised[name],
+            )
+            for (name, words), ids in missing.items()
+        ]
+        return (found + self._allowed_findings)[:EXAMPLES_MAX]
 
     def summary(self) -> ConsumerSummary:
         """Return what came of it so far."""
@@ -235,12 +321,23 @@ class Promises:
             left=self.left(),
             broken_counts={name: self.counts[name] for name in RULES if self.counts[name]},
             findings=self.findings,
+            not_promised_counts=dict(self._allowed),
+            not_promised_left=self.left_unpromised(),
+            not_promised=self._not_promised_findings(),
         )
 
-    def _break(self, rule: str, text: str) -> None:
+    def _break(self, rule: str, text: str, narrower: str = "") -> None:
+        """Count what was promised never to be; `narrower`: the exception for messages like it."""
+        for name in (narrower, rule):
+            why_not = self._not_promised.get(name)
+            if why_not is not None:
+                self._allowed[name] += 1
+                if len(self._allowed_findings) < EXAMPLES_MAX:
+                    self._allowed_findings.append(Finding(name, text, why_not))
+                return
         self.counts[rule] += 1
         if len(self.findings) < EXAMPLES_MAX:
-            self.findings.append(Finding(rule, text))
+            self.findings.append(Finding(rule, text, self._rules.get(rule, "")))
 
     def _answered(self, line: Answered) -> None:
         message = self._messages[line.message_id]
@@ -284,7 +381,8 @@ class Promises:
         message = self._messages.get(line.message_id)
         if message is None or not line.is_whole or message.sent.topic != line.topic:
             what = "with another body or topic" if message is not None else "that nobody sent"
-            self._break(STRANGE, f"{_place(line)}: {line.message_id or 'a message'}, {what}")
+            text = f"{_place(line)}: {line.message_id or 'a message'}, {what}"
+            self._break(STRANGE, text, _again(line))
         if not line.reconsume_times:
             self._place(group, line)
         if message is None:
@@ -294,7 +392,8 @@ class Promises:
         sent = message.sent
         if sent.kind is Kind.TRANSACTION and message.state != "commit":
             state = message.state or "not decided"
-            self._break(UNCOMMITTED, f"{_place(line)}: {line.message_id} is {state}")
+            text = f"{_place(line)}: {line.message_id} is {state}"
+            self._break(UNCOMMITTED, text, _again(line))
         if line.reconsume_times < sent.failures:
             return
         seen = self._seen[line.group]
@@ -319,13 +418,13 @@ class Promises:
 
     def _check_copies(self, message: _Message) -> None:
         """Find a message that is in its queue more often than it was sent."""
-        waits = message.sent.kind in (Kind.DELAYED, Kind.TIMED)
-        if message.answer is None or message.is_repeated or (waits and self._repeats_delays):
+        if message.answer is None or message.is_repeated:
             return
         if len(message.places) > max(1, message.answer.attempts):
             message.is_repeated = True
             times = f"{len(message.places)} times, sent {message.answer.attempts}"
-            self._break(REPEATED, f"{message.sent.message_id} is there {times} times")
+            text = f"{message.sent.message_id} is there {times}"
+            self._break(REPEATED, text, _COPIES.get(message.sent.kind, ""))
 
     def _check_time(self, message: _Message, line: Seen) -> None:
         early = message.sent.due_ms - self._early_ms - line.at_ms
@@ -340,12 +439,13 @@ class Promises:
         early_ms = failed.at_ms + failed.delay_ms - line.at_ms
         if early_ms > self._early_ms:
             text = f"{_place(line)}: {line.message_id}, {early_ms:.0f} ms early"
-            self._break(RETRIED_EARLY, text)
+            self._break(RETRIED_EARLY, text, OTHER_RETRIES)
 
     def _dead_letter(self, line: DeadLetter) -> None:
         group, message = self._groups[line.group], self._messages.get(line.message_id)
         if message is None:
-            self._break(STRANGE, f"dead letter of {line.group}: {line.message_id} is unknown")
+            text = f"dead letter of {line.group}: {line.message_id} is unknown"
+            self._break(STRANGE, text, OTHER_RETRIES)
             return
         tries_min = (group.reconsume_max or 0) + 1
         tries = self._tries[line.group, line.message_id]
@@ -354,6 +454,7 @@ class Promises:
                 DEAD_EARLY,
                 f"{line.message_id} of {line.group}: tried {tries} times, of {tries_min}; it was to"
                 f" fail {message.sent.failures} times",
+                OTHER_RETRIES,
             )
         self._dead[line.group].add(line.message_id)
         self._owed[line.group].discard(line.message_id)
@@ -366,6 +467,16 @@ class Promises:
                 f"{line.group}, {line.topic} of {line.broker_name}, queue {line.queue_id}: the"
                 f" offset is {line.offset}, and offset {queue.next_offset} was not handled",
             )
+
+
+def _again(line: Seen) -> str:
+    return OTHER_RETRIES if line.reconsume_times else ""
+
+
+def _without_prefix(reasons: Mapping[str, str]) -> dict[str, str]:
+    return {
+        name.removeprefix(PREFIX): why for name, why in reasons.items() if name.startswith(PREFIX)
+    }
 
 
 def _place(line: Seen) -> str:

@@ -4,7 +4,7 @@ from typing import Final
 
 import trio
 
-from tandem.drill.scenario import READY_SECONDS_MAX, SEEN_SECONDS_MAX, Seen, Stage
+from tandem.drill.scenario import READY_SECONDS_MAX, SEEN_SECONDS_MAX, Seen, Stage, until
 from tandem.drill.sentences.expectations import expect_in_sync, expect_sends_ok
 from tandem.drill.sentences.sentence import Sentence, Words
 
@@ -12,6 +12,9 @@ REST_OF_INPUT: Final = "rest-of-input"
 DRAIN_SECONDS_MAX: Final = 40.0
 HANDLED_SECONDS_MAX: Final = 60.0
 """Messages wait, fail and come back, and brokers ask about transactions: seconds each."""
+
+UNPROMISED_SECONDS_MAX: Final = 30.0
+"""For what may come to groups after a switch, and nobody has promised."""
 
 FIRST_SENDS_SECONDS_MAX: Final = 20.0
 
@@ -80,9 +83,7 @@ async def drain(stage: Stage) -> None:
 
 async def _drained(stage: Stage) -> None:
     await _expect_answers(stage, DRAIN_SECONDS_MAX)
-    await stage.expect_replicas(
-        "the other nodes have the whole log", lag_bytes_max=0, within_seconds=DRAIN_SECONDS_MAX
-    )
+    await _expect_whole_logs(stage)
     await stage.expect(
         "consumers have read everything",
         lambda: _none_left(stage.load.left_to_read(), "messages"),
@@ -95,6 +96,18 @@ async def _drained(stage: Stage) -> None:
             lambda: _nothing_owed(stage.load.left_to_handle()),
             HANDLED_SECONDS_MAX,
         )
+        # What else comes is still judged, and not waited for as long as what has to.
+        with trio.move_on_after(UNPROMISED_SECONDS_MAX):
+            await until(lambda: not stage.load.left_unpromised())
+    if stage.settle_seconds:
+        await trio.sleep(stage.settle_seconds)
+        await _expect_whole_logs(stage)
+
+
+async def _expect_whole_logs(stage: Stage) -> None:
+    await stage.expect_replicas(
+        "the other nodes have the whole log", lag_bytes_max=0, within_seconds=DRAIN_SECONDS_MAX
+    )
 
 
 def _nothing_owed(left: str | None) -> Seen:

@@ -27,6 +27,7 @@ from tandem.drill.scenario import LOOK_SECONDS, NodeFailedError, NotPossibleErro
 from tandem.drill.scenario_file import FOLDER, Scenario, choose
 from tandem.drill.sentences.sentence import Fault
 from tandem.drill.targets.java_program import JavaProgram
+from tandem.drill.targets.rocketmq_consumers import consumer_contract_of
 from tandem.drill.targets.rocketmq_contract import contract_of
 from tandem.drill.targets.rocketmq_jars import Jars, find_java
 from tandem.drill.targets.rocketmq_layout import GROUP, NAME_SERVER, NODE_COUNT, Layout, Mode
@@ -56,6 +57,10 @@ PATIENCE: Final = 6.0
 
 HEARTBEAT_MS: Final = 10_000
 """`controllerHeartBeatTimeoutMills`: after which a controller takes a silent broker for dead."""
+
+SETTLE_SECONDS: Final = 6.0
+"""A broker notes which transactions are over up to 3 s later (`transactionOpBatchInterval`): all
+logs have to have that before the first broker is stopped."""
 
 SLAVE_TIMEOUT_MS: Final = 3_000
 MESSAGE_BYTES_MAX: Final = 4 << 20
@@ -96,6 +101,9 @@ class RocketMQTarget:
         self._jars = jars
         self._layout = _free_layout(mode, settings, name_server_count)
         self._contract = contract_of(mode, settings, is_4=jars.is_4)
+        self._of_consumers = consumer_contract_of(
+            mode, settings, not_promised=self._contract.not_promised
+        )
         without = self._contract.status_without_slaves
         self.group = msgspec.structs.replace(self._layout.group, status_without_slaves=without)
 
@@ -129,12 +137,15 @@ class RocketMQTarget:
                 settings=dict(self._layout.settings),
                 name_servers=self._layout.name_servers,
                 contract=contract.send_ok,
-                rules=contract.rules,
-                not_promised=contract.not_promised,
+                rules={**contract.rules, **self._of_consumers.rules},
+                not_promised={**contract.not_promised, **self._of_consumers.not_promised},
                 attempt_ms=ATTEMPT_MS,
                 send_seconds_max=SEND_SECONDS_MAX,
                 refusal_is_clear=False,
                 patience=PATIENCE,
+                has_consumers=not self._jars.is_4,
+                has_timers=not self._jars.is_4,
+                settle_seconds=SETTLE_SECONDS,
             ),
         )
 

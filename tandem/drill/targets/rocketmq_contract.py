@@ -9,6 +9,7 @@ from typing import Final
 
 import msgspec
 
+from tandem.drill.judgement import READS
 from tandem.drill.outcomes import FLUSH_SLAVE_TIMEOUT, SEND_OK, SLAVE_NOT_AVAILABLE, UNKNOWN
 from tandem.drill.targets.rocketmq_layout import NODE_COUNT, Mode
 
@@ -25,6 +26,11 @@ DECIDING: Final[Mapping[str, str]] = {
 }
 """Settings of brokers that a contract reckons with, and what is taken for them where none is given:
 RocketMQ's defaults (MessageStoreConfig, BrokerConfig)."""
+
+READ_AT_ONCE: Final = (
+    "allAckInSyncStateSet=false: consumers read to the end of the master's log"
+    " (CommitLog.getConfirmOffset), also what no other replica has yet"
+)
 
 _ALWAYS: Final = {
     "duplicated": "a request that is answered once is stored once (CommitLog.asyncPutMessage)",
@@ -163,7 +169,7 @@ def _controller(settings: Mapping[str, str], node_count: int) -> Contract:
         return Contract(
             send_ok=f"SEND_OK waits for all {wanted} replicas (inSyncReplicas={wanted}; {WAIT})",
             rules=rules,
-            not_promised={},
+            not_promised={READS: READ_AT_ONCE},
             status_without_slaves=FLUSH_SLAVE_TIMEOUT,
         )
     count = "no other replica" if wanted <= 1 else f"{wanted} replicas, the master counted"
@@ -171,7 +177,7 @@ def _controller(settings: Mapping[str, str], node_count: int) -> Contract:
         f"SEND_OK waits for {count} (allAckInSyncStateSet=false, inSyncReplicas={wanted}), and the"
         " master that is elected next may be one that lacks the message"
     )
-    lost = dict.fromkeys(("sync_lost", "misplaced", "read_out_of_order"), why)
+    lost = dict.fromkeys(("sync_lost", "misplaced", READS), why)
     return Contract(
         send_ok=why,
         rules=_ALWAYS,
@@ -185,7 +191,7 @@ def _with_pool(mode: Mode) -> Contract:
         "transientStorePoolEnable=true: a message is answered while it is in memory of the process,"
         " which a kill takes with it (TransientStorePool)"
     )
-    counts = ("sync_lost", "stored_but_missing", "misplaced", "read_out_of_order")
+    counts = ("sync_lost", "stored_but_missing", "misplaced", READS)
     return Contract(
         send_ok=why,
         rules=_ALWAYS,

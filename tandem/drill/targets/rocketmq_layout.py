@@ -5,8 +5,8 @@
     async-master   the same, as conf/2m-2s-async has them
 
 All is as RocketMQ ships it, but for what a drill needs: places, ports, log files of 128 MiB, no
-topic that is made by a send, and `brokerFastFailureEnable` off, which answers SYSTEM_BUSY while
-the JIT compiler has the cores.
+topic that is made by a send, `brokerFastFailureEnable` off, which answers SYSTEM_BUSY while the JIT
+compiler has the cores, and transactions that are asked about every 5 s, without end.
 """
 
 import enum
@@ -65,6 +65,11 @@ _OF_DRILL: Final = {
     "deleteWhen": "04",
     "fileReservedTime": "48",
     "diskMaxUsedSpaceRatio": "95",
+    # It asks soon, but not before it has noted what was answered last time, for which it takes 3 s.
+    "transactionCheckInterval": "5000",
+    "transactionTimeOut": "6000",
+    # It does not give a transaction up while its producer cannot reach it.
+    "transactionCheckMax": "1000",
 }
 
 

@@ -15,6 +15,7 @@ from tandem.cluster.node_process import open_process
 from tandem.cluster.spec import node_command, read_spec
 from tandem.cluster_file.choices import CoordinatorKind, GroupKind
 from tandem.coordinator.client import connect
+from tandem.drill.consumers.promises import PREFIX, REPEATED_DELAYS
 from tandem.drill.drilled import DrilledNetwork, DrilledNodes
 from tandem.drill.errors import BadScenarioError
 from tandem.drill.fault_proxy import FaultProxy
@@ -133,6 +134,7 @@ class TandemTarget:
             facts=TargetFacts(
                 version=f"from {self._begins_as}" if self._begins_as else "",
                 has_consumers=True,
+                not_promised={} if is_fenced else REPEATS_DELAYS,
                 has_timers=own.store.timer_wheel_enable,
                 # Those of a group that is hurt are not asked alone for the routes of all.
                 name_servers=servers if self.others else (),
@@ -192,6 +194,11 @@ CONSUMER_SETTINGS: Final[Mapping[str, Mapping[str, Any]]] = {
     }
 }
 """What the consumers' load needs: brokers that ask soon, and do not give up during a fault."""
+
+REPEATS_DELAYS: Final[Mapping[str, str]] = {
+    f"{PREFIX}{REPEATED_DELAYS}": "how far a classic master is with messages that wait is a file,"
+    " as RocketMQ's: after a kill it delivers again what it has delivered since"
+}
 
 FENCED_SETTINGS: Final[Mapping[str, Mapping[str, Any]]] = {"store": {"timer_wheel_enable": True}}
 """There timers cost nothing; on a classic master they are files of 144 MB."""

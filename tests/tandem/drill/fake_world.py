@@ -60,6 +60,7 @@ class World:
         self.reading = True
         self.lines_left = 0
         self.owed: str | None = None
+        self.unpromised = 0
         """What groups have not got yet, in words; None: they are not audited."""
         self._latest: dict[str, tuple[Phase, str]] = {}
         self.exits: list[str] = []
@@ -338,6 +339,9 @@ class World:
 
     def left_to_handle(self) -> str | None:
         return self.owed
+
+    def left_unpromised(self) -> int:
+        return self.unpromised
 
     def left_to_read(self) -> int:
         return 0 if self.reading else 7

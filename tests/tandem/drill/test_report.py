@@ -116,6 +116,16 @@ def test_what_groups_got_is_said_with_findings() -> None:
     page = render(samples.summary(promises=judged_promises(PLANTS[0])), samples.timeline())
     assert "1 promises to them were broken" in page
     assert "<b>1</b> consumers_passed_over: a group" in page
+    assert "nobody has promised otherwise" not in page
+
+
+def test_what_nobody_promised_to_groups_is_said_with_the_reason() -> None:
+    free = {"consumers_passed_over": "its slaves may lack it"}
+    promises = judged_promises(PLANTS[0], not_promised=free)
+    page = render(samples.summary(promises=promises), samples.timeline())
+    assert "0 promises to them were broken" in page
+    assert "nobody has promised otherwise: 1 passed_over" in page
+    assert "its slaves may lack it" in page
 
 
 def test_what_a_stream_wrote_is_said_with_examples() -> None:

@@ -6,6 +6,7 @@ import msgspec
 import pytest
 from rich.console import Console
 
+from tandem.drill.consumers.promises import EXCEPTIONS
 from tandem.drill.stream_audit import StreamSummary
 from tandem.drill.summary import Summary
 from tandem.drill.verdict import exit_status, print_verdict
@@ -65,6 +66,18 @@ def test_groups_have_their_line() -> None:
     assert "1 consumers_passed_over" in text
     owed = printed(samples.summary(promises=judged_promises(OWED[0])))
     assert "1 not handled by first" in owed
+
+
+def test_what_nobody_promised_to_groups_is_said_and_breaks_nothing() -> None:
+    free = {"consumers_passed_over": "why"}
+    text = printed(samples.summary(promises=judged_promises(PLANTS[0], not_promised=free)))
+    assert "broken promises  none" in text
+    assert "each of them handled, none early or passed over; not promised: 1 passed_over" in text
+    free = dict.fromkeys((f"consumers_{name}" for name in EXCEPTIONS), "why")
+    text = printed(samples.summary(promises=judged_promises(OWED[0], not_promised=free)))
+    assert "each of them handled" not in text
+    assert "not handled by first" in text
+    assert "FAILED" not in text
 
 
 def test_a_stream_has_its_line() -> None:

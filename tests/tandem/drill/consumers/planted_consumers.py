@@ -1,6 +1,7 @@
 """A consumers' load that never ran: its ledger made up, sound, and with known faults planted."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 
 import msgspec
 
@@ -344,12 +345,15 @@ OWED: tuple[Callable[[PlantedConsumers], str], ...] = (
 """Each takes something away that comes sooner or later, and returns what is owed then."""
 
 
-def judged_promises(*plants: Callable[[PlantedConsumers], str]) -> Promises:
+def judged_promises(
+    *plants: Callable[[PlantedConsumers], str],
+    not_promised: Mapping[str, str] = MappingProxyType({}),
+) -> Promises:
     """What is known after a ledger with these faults."""
     planted = PlantedConsumers()
     for plant in plants:
         plant(planted)
-    promises = Promises(GROUPS)
+    promises = Promises(GROUPS, not_promised=not_promised)
     for line in planted.lines:
         promises.take(line)
     return promises

@@ -15,9 +15,9 @@ from tests.tandem.drill.consumers.planted_consumers import GROUPS, PlantedConsum
 
 
 class Loads:
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path, not_promised: dict[str, str] | None = None) -> None:
         self.ledger = Ledger(directory / "ledger.ndjson")
-        self.promises = Promises(GROUPS)
+        self.promises = Promises(GROUPS, not_promised=not_promised or {})
         self.timeline = Timeline()
         clock = Clock(0.0, 0.0)
         self.workload = Workload(
@@ -47,6 +47,17 @@ async def test_what_consumers_are_owed_is_left_to_handle(tmp_path: Path) -> None
     assert both.left_to_handle() == "1 sends in flight"
     assert (both.left_to_send(), both.left_to_read()) == (0, 0)
     assert BothLoads(loads.workload, None).left_to_handle() is None
+
+
+async def test_what_nobody_promised_is_counted_by_itself(tmp_path: Path) -> None:
+    loads = Loads(tmp_path, {"consumers_owed_plain": "why"})
+    both = BothLoads(loads.workload, loads.consumers)
+    for line in PlantedConsumers().lines[:2]:
+        loads.promises.take(line)
+
+    assert both.left_to_handle() == ""
+    assert both.left_unpromised() == 2  # each of two groups lacks it
+    assert BothLoads(loads.workload, None).left_unpromised() == 0
 
 
 async def test_both_are_paused_and_resumed_together(

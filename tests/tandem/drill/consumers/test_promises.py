@@ -1,11 +1,25 @@
 """Each promise to consumers has faults planted against it: they are found, and nothing else is."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 
 import pytest
 
 from tandem.drill.consumers.lines import Answered, Committed, Seen
-from tandem.drill.consumers.promises import RULES, ConsumerSummary, Promises
+from tandem.drill.consumers.promises import (
+    EXCEPTIONS,
+    OTHER_RETRIES,
+    OWED_DELAYS,
+    OWED_PLAIN,
+    OWED_RETRIES,
+    OWED_TRANSACTIONS,
+    PREFIX,
+    REPEATED_DELAYS,
+    REPEATED_TRANSACTIONS,
+    RULES,
+    ConsumerSummary,
+    Promises,
+)
 from tests.tandem.drill.consumers.planted_consumers import (
     FIRST,
     GROUPS,
@@ -15,12 +29,26 @@ from tests.tandem.drill.consumers.planted_consumers import (
     PLANTS,
     WAITING,
     PlantedConsumers,
+    a_committed_transaction_that_nobody_sees,
+    a_dead_letter_before_the_last_try,
+    a_dead_letter_of_nobody,
+    a_dead_letter_that_is_nowhere,
+    a_failed_message_that_does_not_come_again,
     a_message_before_its_time,
+    a_message_that_comes_again_too_soon,
+    a_message_that_nobody_sent,
+    a_send_without_an_answer,
+    a_transaction_that_ended_twice,
+    a_transaction_that_no_broker_asks_about,
+    forgotten_by_a_group,
 )
 
 
-def judged(planted: PlantedConsumers, *, repeats_delays: bool = False) -> ConsumerSummary:
-    promises = Promises(GROUPS, repeats_delays=repeats_delays)
+def judged(
+    planted: PlantedConsumers, not_promised: Mapping[str, str] = MappingProxyType({})
+) -> ConsumerSummary:
+    named = {PREFIX + name: why for name, why in not_promised.items()}
+    promises = Promises(GROUPS, not_promised=named, rules={"consumers_strange": "its own rule"})
     for line in planted.lines:
         promises.take(line)
     return promises.summary()
@@ -98,12 +126,110 @@ def test_a_message_that_was_sent_twice_may_be_there_twice() -> None:
     assert judged(planted).broken_counts == {}
 
 
-@pytest.mark.parametrize(("repeats_delays", "count"), [(True, 0), (False, 1)])
-def test_a_classic_group_may_repeat_what_waited(*, repeats_delays: bool, count: int) -> None:
+@pytest.mark.parametrize("plant", PLANTS, ids=lambda plant: plant.__name__)
+def test_what_nobody_promised_is_counted_with_the_reason_and_breaks_nothing(
+    plant: Callable[[PlantedConsumers], str],
+) -> None:
+    planted = PlantedConsumers()
+    rule = plant(planted)
+    broken = judged(planted).broken_counts
+
+    summary = judged(planted, {rule: "why"})
+
+    assert summary.not_promised_counts[rule] == broken[rule]
+    assert summary.broken_counts == {name: n for name, n in broken.items() if name != rule}
+    assert {(each.rule, each.reason) for each in summary.not_promised} == {(rule, "why")}
+
+
+def test_a_broken_promise_is_said_with_the_rule_of_the_place() -> None:
+    planted = PlantedConsumers()
+    a_message_that_nobody_sent(planted)
+
+    (found,) = judged(planted).findings
+
+    assert found.reason == "its own rule"
+    assert found.in_words().endswith("that nobody sent (its own rule)")
+
+
+def test_kinds_that_may_be_repeated_are_told_from_the_others() -> None:
     planted = PlantedConsumers()
     planted.see(FIRST.name, "delayed-000001", WAITING)
+    a_transaction_that_ended_twice(planted)
+    planted.see(FIRST.name, "plain-000001", PLAIN)
 
-    assert judged(planted, repeats_delays=repeats_delays).promises_broken == count
+    for name in (REPEATED_DELAYS, REPEATED_TRANSACTIONS):
+        summary = judged(planted, {name: "why"})
+        assert (summary.broken_counts, summary.not_promised_counts) == ({"repeated": 2}, {name: 1})
+
+
+@pytest.mark.parametrize(
+    "plant",
+    [
+        a_message_that_comes_again_too_soon,
+        a_dead_letter_before_the_last_try,
+        a_dead_letter_of_nobody,
+    ],
+)
+def test_something_else_that_comes_again_may_be_no_broken_promise(
+    plant: Callable[[PlantedConsumers], str],
+) -> None:
+    planted = PlantedConsumers()
+    plant(planted)
+
+    summary = judged(planted, {OTHER_RETRIES: "why"})
+
+    assert (summary.promises_broken, summary.not_promised_counts) == (0, {OTHER_RETRIES: 1})
+
+
+def test_what_comes_for_the_first_time_is_no_retry() -> None:
+    planted = PlantedConsumers()
+    a_message_that_nobody_sent(planted)
+
+    assert judged(planted, {OTHER_RETRIES: "why"}).broken_counts == {"strange": 1}
+
+
+@pytest.mark.parametrize(
+    ("plant", "name"),
+    [
+        (a_committed_transaction_that_nobody_sees, OWED_TRANSACTIONS),
+        (a_transaction_that_no_broker_asks_about, OWED_TRANSACTIONS),
+        (a_failed_message_that_does_not_come_again, OWED_RETRIES),
+        (a_dead_letter_that_is_nowhere, OWED_RETRIES),
+    ],
+)
+def test_what_nobody_promised_to_come_is_not_owed(
+    plant: Callable[[PlantedConsumers], str], name: str
+) -> None:
+    planted = PlantedConsumers()
+    words = plant(planted)
+
+    summary = judged(planted, {name: "why"})
+
+    assert (summary.left, summary.not_promised_left) == ({}, {words: 1})
+    (found,) = summary.not_promised
+    assert (found.rule, found.reason) == (name, "why")
+
+
+def test_each_kind_is_owed_by_itself() -> None:
+    planted = PlantedConsumers()
+    forgotten_by_a_group(planted)
+    every = {OWED_PLAIN, OWED_DELAYS, OWED_TRANSACTIONS, OWED_RETRIES}
+
+    left = judged(planted).left["not handled by first"]
+    by_kind = [
+        judged(planted, dict.fromkeys(every - {name}, "why")).left.get("not handled by first", 0)
+        for name in every
+    ]
+
+    assert sum(by_kind) == left
+    assert judged(planted, dict.fromkeys(every, "why")).left == {}
+
+
+def test_a_send_without_an_answer_is_waited_for_whatever_is_promised() -> None:
+    planted = PlantedConsumers()
+    words = a_send_without_an_answer(planted)
+
+    assert judged(planted, dict.fromkeys(EXCEPTIONS, "why")).left == {words: 1}
 
 
 def test_a_copy_that_is_seen_before_the_answer_is_judged_with_it() -> None:

@@ -2,7 +2,7 @@ import pytest
 import trio.testing
 
 from tandem.drill.scenario import UnmetError
-from tandem.drill.sentences.load import drain
+from tandem.drill.sentences.load import UNPROMISED_SECONDS_MAX, drain
 from tests.tandem.drill.fake_world import World
 
 
@@ -35,6 +35,32 @@ async def test_the_drain_waits_for_what_groups_are_owed(
         await drain(world.stage)
     assert world.failed[0].seen == "3 not handled by a group"
     assert world.failed[0].is_liveness  # they come sooner or later
+
+
+async def test_the_drain_gives_what_nobody_promised_some_time_and_goes_on(
+    world: World, autojump_clock: trio.testing.MockClock
+) -> None:
+    world.owed = ""
+    world.unpromised = 3
+    await world.play()
+    started = trio.current_time()
+    await drain(world.stage)
+    assert not world.failed
+    assert trio.current_time() - started >= UNPROMISED_SECONDS_MAX
+
+
+async def test_what_nodes_write_by_themselves_at_the_end_is_waited_for_on_all_of_them(
+    world: World, autojump_clock: trio.testing.MockClock
+) -> None:
+    world.owed = ""
+    world.stage.settle_seconds = 6.0
+    await world.play()
+    started = trio.current_time()
+    await drain(world.stage)
+    assert trio.current_time() - started >= 6.0
+    said = [each.expected for each in world.stage.expectations]
+    assert said.index("groups have got what they were promised") < len(said) - 1
+    assert said[-1] == "the other nodes have the whole log"
 
 
 async def test_a_drain_says_that_groups_have_what_they_were_promised(

@@ -17,6 +17,9 @@ from tandem.drill.targets.rocketmq_layout import Mode
 from tandem.drill.targets.target import cannot
 from tandem.drill.watched_group import WatchedGroup
 
+OP_BATCH_SECONDS = 3.0
+"""After which a broker has noted which transactions are over (`transactionOpBatchInterval`)."""
+
 JARS = Jars(version="5.3.3", class_path="x.jar", has_controller=True)
 
 
@@ -59,6 +62,32 @@ def test_its_ground_is_below_the_report_and_has_its_contract(
     assert "sync_lost" in ground.facts.rules
     assert not ground.facts.refusal_is_clear
     assert ground.facts.version == "5.3.3 controller"
+
+
+def test_groups_are_audited_by_what_they_were_promised(
+    target: RocketMQTarget, tmp_path: Path
+) -> None:
+    facts = target.lay_out(tmp_path, ()).facts
+
+    assert facts.has_consumers
+    assert facts.has_timers
+    assert facts.settle_seconds > OP_BATCH_SECONDS
+    assert "consumers_passed_over" in facts.rules
+    assert {"consumers_repeated_delays", "consumers_owed_retries"} <= set(facts.not_promised)
+    given = target._layout.broker_properties(target.group.nodes[0])
+    # It must not ask again before it has noted the answer: each would be a commit more.
+    assert int(given["transactionCheckInterval"]) > OP_BATCH_SECONDS * 1000
+    assert int(given["transactionTimeOut"]) > OP_BATCH_SECONDS * 1000
+    assert int(given["transactionCheckMax"]) > 100
+
+
+def test_groups_of_version_4_are_not_audited(target: RocketMQTarget, tmp_path: Path) -> None:
+    """Its dead letters cannot be read, and it has no timers."""
+    jars = Jars(version="4.9.8", class_path="x.jar", has_controller=False)
+    facts = RocketMQTarget(jars, Mode.SYNC_MASTER, {}).lay_out(tmp_path, ()).facts
+
+    assert not facts.has_consumers
+    assert not facts.has_timers
 
 
 def test_ports_that_are_taken_on_all_addresses_are_named(

@@ -45,6 +45,14 @@ def test_its_ground_is_below_the_directory_of_the_report(tmp_path: Path) -> None
     assert ground.facts.has_timers
 
 
+def test_a_classic_group_may_repeat_what_waited(tmp_path: Path) -> None:
+    target = TandemTarget(write_cluster_file(tmp_path, 2, {}, kind="classic"))
+    (tmp_path / "report").mkdir()
+    ground = target.lay_out(tmp_path / "report", target.choose(["slave-loss"], short=False))
+
+    assert list(ground.facts.not_promised) == ["consumers_repeated_delays"]
+
+
 def test_a_scenario_of_the_other_kind_and_a_group_without_a_promise_are_refused(
     tmp_path: Path,
 ) -> None:
