@@ -15,9 +15,13 @@ from rich.console import Console
 from tandem.drill import session
 from tandem.drill.auditing import AuditRequest, audit_with_progress
 from tandem.drill.command import run_drill
+from tandem.drill.consumers.clients import GROUPS
+from tandem.drill.consumers.lines import Committed, Kind, Line, read_lines
+from tandem.drill.consumers.promises import PREFIX, ConsumerSummary, Promises
 from tandem.drill.errors import MissingRequirementError
 from tandem.drill.options import DrillOptions
 from tandem.drill.outcomes import EXIT_BROKEN, EXIT_HELD, EXIT_INCONCLUSIVE
+from tandem.drill.play import CONSUMERS_LEDGER
 from tandem.drill.targets.choice import target_of
 from tandem.spark.audit.rules import AuditSummary
 from tests.faults.drills import (
@@ -104,6 +108,49 @@ def test_brokers_feel_slow_disks_and_wrong_clocks_and_lose_nothing(tmp_path: Pat
     faults = " ".join(each["fault"] for each in summary["effects"])
     assert "let syncs of" in faults
     assert "set the clock of" in faults
+
+
+def test_groups_get_from_real_brokers_what_they_were_promised_through_a_switch(
+    tmp_path: Path,
+) -> None:
+    options = ("master-kill", "--rocketmq", "maven:5.3.3", "--rate", "60", "--duration", "12")
+    out = tmp_path / "report"
+    for _ in range(ATTEMPTS):
+        done = drill(out, *options)
+        if "Maven cannot fetch it" in done.stderr:
+            pytest.skip(done.stderr)
+        if done.returncode != EXIT_INCONCLUSIVE:
+            break
+    else:
+        pytest.skip(f"the machine was too slow for it, {ATTEMPTS} times")
+
+    assert done.returncode == EXIT_HELD, done.stdout + done.stderr[-3000:]
+    summary = summary_of(out)
+    consumers, target = summary["consumers"], summary["target"]
+    assert set(consumers["acknowledged"]) == {kind.value for kind in Kind}
+    assert all(consumers["acknowledged"].values())
+    assert all(consumers["handled"][group.name] for group in GROUPS)
+    assert consumers["dead_letters"]
+    assert consumers["asked"]
+    assert (consumers["broken_counts"], consumers["left"]) == ({}, {})
+    assert {PREFIX + name for name in consumers["not_promised_counts"]} <= {*target["not_promised"]}
+
+    # The same lines judged again say the same; and one of a broker that passes a message does not.
+    def judged(*more: Line) -> ConsumerSummary:
+        promises = Promises(GROUPS, not_promised=target["not_promised"], rules=target["rules"])
+        for line in (*read_lines(out / CONSUMERS_LEDGER), *more):
+            promises.take(line)
+        return promises.summary()
+
+    assert judged().broken_counts == {}
+    (last, *_) = [
+        line
+        for line in reversed([*read_lines(out / CONSUMERS_LEDGER)])
+        if isinstance(line, Committed)
+    ]
+    (found,) = judged(msgspec.structs.replace(last, offset=1_000_000)).findings
+    assert found.rule == "passed_over"
+    assert "ConsumerOffsetManager" in found.reason
 
 
 STEADY: Final = """\

@@ -143,6 +143,7 @@ class RocketMQTarget:
                 send_seconds_max=SEND_SECONDS_MAX,
                 refusal_is_clear=False,
                 patience=PATIENCE,
+                # With 4.x nobody has seen what becomes of them.
                 has_consumers=not self._jars.is_4,
                 has_timers=not self._jars.is_4,
                 settle_seconds=SETTLE_SECONDS,

@@ -82,7 +82,7 @@ def test_groups_are_audited_by_what_they_were_promised(
 
 
 def test_groups_of_version_4_are_not_audited(target: RocketMQTarget, tmp_path: Path) -> None:
-    """Its dead letters cannot be read, and it has no timers."""
+    """What they are promised there was never seen."""
     jars = Jars(version="4.9.8", class_path="x.jar", has_controller=False)
     facts = RocketMQTarget(jars, Mode.SYNC_MASTER, {}).lay_out(tmp_path, ()).facts
 
