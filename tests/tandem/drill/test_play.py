@@ -15,12 +15,15 @@ from tandem.client import GroupNotFoundError, ReceivedMessage
 from tandem.cluster_file.choices import GroupKind
 from tandem.drill.consumers.clients import GROUPS
 from tandem.drill.consumers.lines import read_lines
+from tandem.drill.consumers.load import QUEUE_COUNTS
 from tandem.drill.java_witness import Delivery, WitnessJava
 from tandem.drill.plan import Plan, TargetFacts
 from tandem.drill.play import (
     CONSUMERS_LEDGER,
+    QUEUE_COUNT,
     SEND_PAUSE_SECONDS,
     _consumer_load,
+    _create_topic,
     _owed_reads,
     _retries,
     _witness,
@@ -156,6 +159,37 @@ async def test_consumers_are_judged_by_the_wall_clock_of_now(
 
     (line,) = read_lines(tmp_path / CONSUMERS_LEDGER)
     assert before_ms - 1 <= line.at_ms <= time.time_ns() / 1e6 + 1
+
+
+@pytest.mark.parametrize("has_consumers", [True, False])
+async def test_the_load_waits_until_each_node_knows_each_topic_that_it_is_for(
+    *, has_consumers: bool
+) -> None:
+    """A slave of RocketMQ that becomes master before it has copied a topic lacks it for good."""
+    plan = fenced_plan(1.0, TargetFacts(has_consumers=has_consumers))
+    created: list[str] = []
+    awaited: list[str] = []
+
+    async def create_topic(topic: str, **_: object) -> None:
+        await trio.lowlevel.checkpoint()
+        created.append(topic)
+
+    async def note(topic: str) -> None:
+        await trio.lowlevel.checkpoint()
+        awaited.append(topic)
+
+    async def topic_route(topic: str) -> None:
+        await trio.lowlevel.checkpoint()
+        assert topic == plan.topic
+
+    admin = SimpleNamespace(create_topic=create_topic, topic_route=topic_route)
+    running = SimpleNamespace(admin=admin, wait_for_topic=note)
+    workload = SimpleNamespace(readers={})
+
+    await _create_topic(running, plan, workload, ())  # type: ignore[arg-type]
+
+    assert awaited == created == [plan.topic, *(QUEUE_COUNTS if has_consumers else ())]
+    assert len(workload.readers) == QUEUE_COUNT
 
 
 class Hopeless:
