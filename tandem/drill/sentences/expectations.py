@@ -6,9 +6,11 @@ for a message that no consumer sees, or for an answer that does not say why: saf
 
 from typing import Final
 
+import trio
+
 from tandem.drill.outcomes import NOT_SENT, REJECTED, SEND_OK, STATUSES, UNKNOWN, SendMode
 from tandem.drill.replication import CAUGHT_UP_BYTES
-from tandem.drill.scenario import Seen, Stage
+from tandem.drill.scenario import NotPossibleError, Seen, Stage
 from tandem.drill.sentences.sentence import Sentence, Takes, Words
 
 _FAILED: Final = (NOT_SENT, UNKNOWN, REJECTED)
@@ -183,7 +185,14 @@ async def _reads(stage: Stage, words: Words) -> None:
     stage.check("consumers go on reading", seen, is_liveness=True)
 
 
+async def _need_ok_alone(stage: Stage, words: Words) -> None:
+    await trio.lowlevel.checkpoint()
+    if stage.status_without_slaves != SEND_OK:
+        raise NotPossibleError("with these settings a master alone acknowledges nothing")
+
+
 EXPECTATIONS: Final = (
+    Sentence("need sends ok without slaves", _need_ok_alone),
     Sentence("expect everybody in sync within {seconds} s", _in_sync),
     Sentence("expect sends ok within {seconds} s", _sends_ok),
     Sentence("expect {mode} sends to answer {statuses}", _sends_answer),

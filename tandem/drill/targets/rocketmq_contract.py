@@ -140,6 +140,7 @@ def _acting(settings: Mapping[str, str], wanted: int) -> tuple[str, str]:
 def _controller(settings: Mapping[str, str], node_count: int) -> Contract:
     all_ack = settings.get("allAckInSyncStateSet") == "true"
     wanted = int(settings.get("inSyncReplicas", "1"))
+    alone = _alone(settings, SEND_OK if all_ack or wanted <= 1 else FLUSH_SLAVE_TIMEOUT)
     if all_ack:
         means = (
             "SEND_OK waits until every member of the SyncStateSet has the message in its page cache"
@@ -157,7 +158,7 @@ def _controller(settings: Mapping[str, str], node_count: int) -> Contract:
                 **_ALWAYS,
             },
             not_promised={},
-            status_without_slaves=SEND_OK,
+            status_without_slaves=alone,
         )
     if wanted >= node_count:
         rules = {
@@ -170,7 +171,7 @@ def _controller(settings: Mapping[str, str], node_count: int) -> Contract:
             send_ok=f"SEND_OK waits for all {wanted} replicas (inSyncReplicas={wanted}; {WAIT})",
             rules=rules,
             not_promised={READS: READ_AT_ONCE},
-            status_without_slaves=FLUSH_SLAVE_TIMEOUT,
+            status_without_slaves=alone,
         )
     count = "no other replica" if wanted <= 1 else f"{wanted} replicas, the master counted"
     why = (
@@ -182,8 +183,13 @@ def _controller(settings: Mapping[str, str], node_count: int) -> Contract:
         send_ok=why,
         rules=_ALWAYS,
         not_promised=lost,
-        status_without_slaves=SEND_OK if wanted <= 1 else FLUSH_SLAVE_TIMEOUT,
+        status_without_slaves=alone,
     )
+
+
+def _alone(settings: Mapping[str, str], otherwise: str) -> str:
+    """What the last one of a SyncStateSet answers: it refuses where more are needed to begin."""
+    return UNKNOWN if int(settings.get("minInSyncReplicas", "1")) > 1 else otherwise
 
 
 def _with_pool(mode: Mode) -> Contract:

@@ -5,7 +5,7 @@ import trio
 import trio.testing
 
 from tandem.drill.outcomes import SEND_OK, UNKNOWN, SendMode
-from tandem.drill.scenario import UnmetError
+from tandem.drill.scenario import NotPossibleError, UnmetError
 from tandem.drill.scenario_file import parse_scenario
 from tandem.drill.sentences.expectations import bad_status
 from tests.tandem.drill.fake_world import MASTER, SLAVES, World
@@ -146,6 +146,16 @@ async def test_a_slave_leaves_the_in_sync_set(
     await world.play("kill slave 1", "expect slave 1 out of sync within 5 s")
     with pytest.raises(UnmetError):
         await world.play("expect slave 2 out of sync within 1 s")
+
+
+async def test_what_needs_sends_without_slaves_is_not_possible_where_there_are_none(
+    world: World, autojump_clock: trio.testing.MockClock
+) -> None:
+    with pytest.raises(NotPossibleError, match="a master alone acknowledges nothing"):
+        await world.play("need sends ok without slaves")
+    world.stage.status_without_slaves = SEND_OK
+    await world.play("need sends ok without slaves")
+    assert not world.failed
 
 
 def test_a_status_that_no_send_has_is_found() -> None:

@@ -52,6 +52,17 @@ def test_no_count_is_both_promised_and_not(
         (Mode.SYNC_MASTER, {}, True, SLAVE_NOT_AVAILABLE),
         (Mode.ASYNC_MASTER, {}, False, SEND_OK),
         (Mode.SYNC_MASTER, ACTING, False, UNKNOWN),
+        (Mode.CONTROLLER, {"allAckInSyncStateSet": "true"}, False, SEND_OK),
+        (
+            Mode.CONTROLLER,
+            {"allAckInSyncStateSet": "true", "minInSyncReplicas": "2"},
+            False,
+            UNKNOWN,
+        ),
+        (Mode.CONTROLLER, {}, False, SEND_OK),
+        (Mode.CONTROLLER, {"minInSyncReplicas": "2"}, False, UNKNOWN),
+        (Mode.CONTROLLER, {"inSyncReplicas": "2"}, False, FLUSH_SLAVE_TIMEOUT),
+        (Mode.CONTROLLER, {"inSyncReplicas": "3"}, False, FLUSH_SLAVE_TIMEOUT),
         (Mode.SYNC_MASTER, {**ACTING, "inSyncReplicas": "1"}, False, SEND_OK),
         (Mode.SYNC_MASTER, {**ACTING, "enableAutoInSyncReplicas": "true"}, False, SEND_OK),
         (
