@@ -27,7 +27,7 @@ from tandem.drill.scenario import LOOK_SECONDS, NodeFailedError, NotPossibleErro
 from tandem.drill.scenario_file import FOLDER, Scenario, choose
 from tandem.drill.sentences.sentence import Fault
 from tandem.drill.targets.java_program import JavaProgram
-from tandem.drill.targets.rocketmq_consumers import consumer_contract_of
+from tandem.drill.targets.rocketmq_consumers import are_groups_played, consumer_contract_of
 from tandem.drill.targets.rocketmq_contract import contract_of
 from tandem.drill.targets.rocketmq_jars import Jars, find_java
 from tandem.drill.targets.rocketmq_layout import GROUP, NAME_SERVER, NODE_COUNT, Layout, Mode
@@ -143,9 +143,8 @@ class RocketMQTarget:
                 send_seconds_max=SEND_SECONDS_MAX,
                 refusal_is_clear=False,
                 patience=PATIENCE,
-                # With 4.x nobody has seen what becomes of them.
-                has_consumers=not self._jars.is_4,
-                has_timers=not self._jars.is_4,
+                has_consumers=are_groups_played(self._layout.settings, is_4=self._jars.is_4),
+                has_timers=self._layout.settings.get("timerWheelEnable", "true") == "true",
                 settle_seconds=SETTLE_SECONDS,
             ),
         )

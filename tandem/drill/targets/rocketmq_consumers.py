@@ -95,6 +95,16 @@ _OWED_AFTER_A_SWITCH: Final[Mapping[str, str]] = {
 }
 
 
+def are_groups_played(settings: Mapping[str, str], *, is_4: bool) -> bool:
+    """Whether brokers with these settings take the load of groups.
+
+    They make its groups by themselves, and have RocketMQ's delay levels. With 4.x nobody has seen
+    what becomes of it.
+    """
+    makes_groups = settings.get("autoCreateSubscriptionGroup", "true") == "true"
+    return makes_groups and "messageDelayLevel" not in settings and not is_4
+
+
 class ConsumerContract(msgspec.Struct, frozen=True, kw_only=True):
     """What is promised to consumers beside what the audit of the logs counts. Names with PREFIX."""
 

@@ -87,7 +87,23 @@ def test_groups_of_version_4_are_not_audited(target: RocketMQTarget, tmp_path: P
     facts = RocketMQTarget(jars, Mode.SYNC_MASTER, {}).lay_out(tmp_path, ()).facts
 
     assert not facts.has_consumers
-    assert not facts.has_timers
+
+
+@pytest.mark.parametrize(
+    ("setting", "has_consumers", "has_timers"),
+    [
+        ({"autoCreateSubscriptionGroup": "false"}, False, True),
+        ({"messageDelayLevel": "1s 1s"}, False, True),
+        ({"timerWheelEnable": "false"}, True, False),
+        ({"autoCreateSubscriptionGroup": "true"}, True, True),
+    ],
+)
+def test_groups_are_played_where_the_settings_of_the_user_let_them(
+    target: RocketMQTarget, setting: dict[str, str], *, has_consumers: bool, has_timers: bool
+) -> None:
+    facts = RocketMQTarget(JARS, Mode.SYNC_MASTER, setting).lay_out(Path("x"), ()).facts
+
+    assert (facts.has_consumers, facts.has_timers) == (has_consumers, has_timers)
 
 
 def test_ports_that_are_taken_on_all_addresses_are_named(
