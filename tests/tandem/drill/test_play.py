@@ -26,6 +26,7 @@ from tandem.drill.play import (
     _create_topic,
     _owed_reads,
     _retries,
+    _stage,
     _witness,
     attempt_ms,
     play_scenarios,
@@ -159,6 +160,39 @@ async def test_consumers_are_judged_by_the_wall_clock_of_now(
 
     (line,) = read_lines(tmp_path / CONSUMERS_LEDGER)
     assert before_ms - 1 <= line.at_ms <= time.time_ns() / 1e6 + 1
+
+
+async def test_consumers_are_held_to_what_the_target_promises(
+    tmp_path: Path, autojump_clock: trio.testing.MockClock
+) -> None:
+    for facts, counts in (
+        (TargetFacts(has_consumers=True, rules={"consumers_member_ended": "of it"}), (1, 0)),
+        (TargetFacts(has_consumers=True, not_promised={"consumers_member_ended": "of it"}), (0, 1)),
+    ):
+        plan = msgspec.structs.replace(fenced_plan(1.0, facts), out=tmp_path / str(counts))
+        (plan.out / "data" / "logs").mkdir(parents=True)
+        recording = Recording(Clock(0.0, 0.0), plan.group)
+        async with _consumer_load(plan, recording) as load:
+            assert load is not None
+            with trio.move_on_after(0.5):
+                await load.read(GROUPS[0], "a member", Hopeless(), "a topic")
+        assert recording.promises is not None
+        found = recording.promises.summary()
+        assert (len(found.findings), len(found.not_promised)) == counts
+        assert {each.reason for each in (*found.findings, *found.not_promised)} == {"of it"}
+
+
+@pytest.mark.parametrize(("owed", "seconds"), [("", 6.0), (None, 0.0)])
+async def test_nodes_are_given_time_to_write_where_groups_are_audited(
+    world: World, owed: str | None, seconds: float
+) -> None:
+    world.owed = owed
+    plan = fenced_plan(1.0, TargetFacts(settle_seconds=6.0))
+    recording = Recording(Clock(0.0, 0.0), plan.group)
+    running = SimpleNamespace(nodes=world, network=None)
+    disks = {plan.group.name: world}
+    stage = _stage(running, disks, plan, recording, world)  # type: ignore[arg-type]
+    assert stage.settle_seconds == seconds
 
 
 @pytest.mark.parametrize("has_consumers", [True, False])
