@@ -64,8 +64,8 @@ _OWED_AT_LAST: Final[Mapping[str, str]] = {
 }
 
 _REPEATS_DELAYS: Final = (
-    "the progress of what waits is a file that is written every 10 s, and that slaves copy as"
-    " rarely: after a kill or a switch it is delivered again from there"
+    "the progress of what waits is a file that is written every 10 s, and that slaves copy no more"
+    " often: after a kill or a switch it is delivered again from there"
     " (ScheduleMessageService.persist, TimerCheckpoint, SlaveSynchronize.syncDelayOffset)"
 )
 _REPEATS_TRANSACTIONS: Final = (
