@@ -1,6 +1,7 @@
 """What was seen in one drill. The caller of `play` owns it, so it outlives an interruption."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tandem.cluster_file.choices import GroupKind
@@ -8,7 +9,7 @@ from tandem.drill.effects import Effects
 from tandem.drill.preflight import Group
 from tandem.drill.replication import Replication
 from tandem.drill.timeline import Timeline
-from tandem.drill.watched_group import Change, WatchedGroup
+from tandem.drill.watched_group import NO_BOUND, Change, WatchedGroup
 from tandem.drill.workload import Clock
 
 if TYPE_CHECKING:
@@ -35,6 +36,10 @@ class Recording:
         """Whose log the audit goes by."""
         self.confirm: int | None = None
         """Of a fenced group: below this every node has the whole log."""
+        self.apart: list[str] = []
+        """Nodes that did not follow the last master when a drill ended early, where no offset says
+        what all have: one may have a tail that it cuts off when it follows. They are not compared.
+        """
         self.ready_at = 0.0
         """When all nodes had started for the first time and clients found the topic."""
         self.lateness: list[Late] = []
@@ -86,6 +91,13 @@ class Recording:
             self.confirm = status.confirm
         else:
             self.confirm = min(watched.confirms.values(), default=0)
+        if self.stopped_because and self.confirm == NO_BOUND:
+            states = self.replication.states.items()
+            self.apart = [n for n, state in states if n != self.master and not state.connected]
+
+    def compared(self, stores: Mapping[str, Path]) -> dict[str, Path]:
+        """Return those of these stores, by node, whose logs are compared: see `apart`."""
+        return {node: store for node, store in stores.items() if node not in self.apart}
 
 
 def _known_by(group: Group) -> dict[str, str]:

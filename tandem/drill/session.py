@@ -293,7 +293,7 @@ class _Drill:
         """Look at the disks of one group, and for evidence of what was found there."""
         request = AuditRequest(
             ledger=plan.out / "ledger.parquet",
-            stores=plan.stores,
+            stores=recording.compared(plan.stores),
             master=recording.master,
             topic=plan.topic,
             out=plan.out,

@@ -128,6 +128,8 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     first_difference_by_slave: dict[str, int] | None
     shorter_slaves: list[str] | None
     """Of those that differ: whose logs only lack the end of the master's."""
+    not_compared: list[str] = []
+    """Whose logs nothing was promised of: see `Recording.apart`."""
     sends: int
     sends_by_status: dict[str, int]
     messages_read: int
@@ -275,6 +277,7 @@ def summarise(
         effects=recording.effects.found,
         groups=list(groups),
         consumers=consumers,
+        not_compared=recording.apart,
         promises_broken=None if audit is None else held_to(audit, not_promised),
         **{name: getattr(audit, name, None) for name in _AUDIT_FIELDS},
     )
@@ -471,6 +474,11 @@ def why(summary: Summary) -> list[str]:
         said.append(
             f"the drill stopped before {' and '.join(summary.shorter_slaves)} could catch up: that"
             " a log is shorter than the master's says little by itself"
+        )
+    if summary.not_compared:
+        said.append(
+            f"the drill stopped before {' and '.join(summary.not_compared)} followed the master: a"
+            " log may have a tail until then, and is not compared"
         )
     return said
 

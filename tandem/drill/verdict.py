@@ -112,7 +112,7 @@ def _counts(summary: Summary, width: int | None) -> list[Line]:
         (
             "slaves" if summary.settings.group_kind == "classic" else "other nodes",
             Cell(f"{sum(same.values())} of {len(same)} equal the master, byte for byte"),
-            Cell(""),
+            Cell(", ".join(f"{node} not compared" for node in summary.not_compared)),
         )
     )
     if summary.stream is not None:

@@ -5,7 +5,7 @@ Pure: `watch` asks them and passes on each answer, with the time. Everything tha
 """
 
 from collections.abc import Sequence
-from typing import Literal
+from typing import Final, Literal
 
 import msgspec
 
@@ -13,6 +13,9 @@ from tandem.wire.group_state import GroupState, LeaderRecord
 from tandem.wire.ha_status import FencedStatus
 
 MASTER_ROLE = "MASTER"
+
+NO_BOUND: Final = 1 << 62
+"""The confirm offset of RocketMQ's brokers, which say of none: logs are compared to their ends."""
 
 ChangeKind = Literal["leader-gone", "epoch", "open", "stepped-down", "ended"]
 

@@ -17,7 +17,7 @@ import trio
 from tandem.client import ClientError
 from tandem.cluster.spec import NodeSpec
 from tandem.drill.replication import Replication, SlaveReport
-from tandem.drill.watched_group import MASTER_ROLE, WatchedGroup
+from tandem.drill.watched_group import MASTER_ROLE, NO_BOUND, WatchedGroup
 from tandem.wire.errors import MalformedFrameError
 from tandem.wire.group_state import GroupState, LeaderRecord
 from tandem.wire.ha_status import FencedStatus
@@ -36,9 +36,6 @@ SILENT_SECONDS: Final = 1.0
 """No answer is waited for longer than this."""
 
 ANSWER_BYTES_MAX: Final = 1 << 20
-
-NO_BOUND: Final = 1 << 62
-"""RocketMQ's logs are compared to their ends."""
 
 FOLLOWER_ROLE: Final = "FOLLOWER"
 

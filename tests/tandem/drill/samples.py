@@ -233,6 +233,7 @@ def summary(
     promises: Promises | None = None,
     effects: Effects | None = None,
     groups: Sequence[GroupSummary] = (),
+    apart: Sequence[str] = (),
 ) -> Summary:
     of_drill = recording(expectations=expectations, disorder=disorder, runs=runs, history=history)
     of_drill.lateness = lateness or []
@@ -241,6 +242,7 @@ def summary(
     of_drill.promises = promises
     of_drill.effects = effects or Effects()
     of_drill.stopped_because = stopped_because
+    of_drill.apart = list(apart)
     return summarise(
         plan(kind=GroupKind.CLASSIC if history is None else GroupKind.FENCED),
         of_drill,

@@ -1,5 +1,9 @@
+from pathlib import Path
+
 from tandem.cluster_file.choices import GroupKind
 from tandem.drill.recording import Recording
+from tandem.drill.replication import SlaveReport
+from tandem.drill.watched_group import NO_BOUND
 from tandem.drill.workload import Clock
 from tandem.wire.group_state import GroupState, LeaderRecord
 from tests.tandem.drill import samples
@@ -47,3 +51,20 @@ def test_nodes_are_known_by_address_in_a_classic_group_and_by_name_in_a_fenced_o
     classic = Recording(Clock(0.0, 0.0), samples.group(GroupKind.CLASSIC))
     assert list(classic.replication.states) == [*samples.NODES[1:]]
     assert list(of_a_fenced_group().replication.states) == [*samples.NODES]
+
+
+def test_a_broker_that_follows_nobody_when_a_drill_ends_early_is_not_compared() -> None:
+    def apart(stopped_because: str, confirm: int) -> list[str]:
+        recording = of_a_fenced_group()
+        assert recording.watched is not None
+        recording.stopped_because = stopped_because
+        recording.watched.confirms = dict.fromkeys(samples.NODES, confirm)
+        recording.replication.sampled(1.0, 900, [SlaveReport(SECOND, 900, 0)])
+        recording.note_end()
+        stores = {node: Path(node) for node in samples.NODES}
+        assert recording.master == FIRST
+        return [node for node in stores if node not in recording.compared(stores)]
+
+    assert apart("it could not go on", NO_BOUND) == [samples.NODES[2]]
+    assert apart("", NO_BOUND) == []
+    assert apart("it could not go on", 500) == [], "what all have is known"

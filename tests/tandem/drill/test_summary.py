@@ -312,6 +312,12 @@ def test_a_log_that_is_shorter_because_the_drill_ended_early_is_excused_and_no_o
     assert seen(["broker-a-2"], "").verdict == "FAILED"
 
 
+def test_a_log_that_is_not_compared_is_named() -> None:
+    early = samples.summary(stopped_because="it could not go on", apart=["broker-a-2"])
+    assert early.not_compared == ["broker-a-2"]
+    assert "broker-a-2 followed the master" in why(early)[-1]
+
+
 def test_two_masters_or_a_message_that_nobody_reads_are_a_failure_on_the_slowest_machine() -> None:
     seen = samples.summary(
         expectations=[

@@ -25,6 +25,12 @@ def printed(summary: Summary, *, terminal: bool = False, width: int = 120) -> st
     return console.file.getvalue()
 
 
+def test_a_log_that_is_not_compared_is_named() -> None:
+    early = samples.summary(stopped_because="it could not go on", apart=["broker-a-2"])
+    assert "broker-a-2 not compared" in printed(early)
+    assert "not compared" not in printed(samples.summary())
+
+
 def test_exit_status_is_0_only_if_everything_held() -> None:
     assert exit_status(samples.summary()) == 0
     assert exit_status(samples.summary(found=samples.audit(sync_lost=1))) == 1

@@ -12,7 +12,6 @@ from tandem.drill.recording import Recording
 from tandem.drill.targets import rocketmq_watch
 from tandem.drill.targets.rocketmq_layout import Mode
 from tandem.drill.targets.rocketmq_watch import (
-    NO_BOUND,
     NoAnswerError,
     Replica,
     SyncState,
@@ -25,6 +24,7 @@ from tandem.drill.targets.rocketmq_watch import (
     watch_broker,
     watch_controllers,
 )
+from tandem.drill.watched_group import NO_BOUND
 from tandem.drill.workload import Clock
 from tandem.wire.remoting_command import FRAME_HEAD, RemotingCommand, encode_frame
 from tandem.wire.request_headers import HAClientRuntimeInfo, HARuntimeInfo
