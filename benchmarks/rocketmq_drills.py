@@ -95,16 +95,16 @@ CONFIGURATIONS: Final = (
     Configuration("sync-master, as shipped", ("--mode", "sync-master"), _CLASSIC[:2]),
     Configuration("async-master, as shipped", ("--mode", "async-master"), _CLASSIC[:2]),
     Configuration(
-        "5.5.1, controller, as its quick start",
+        "5.5.0, controller, as its quick start",
         ("--mode", "controller"),
         _ELECTED[:2],
-        "maven:5.5.1",
+        "maven:5.5.0",
     ),
     Configuration(
-        "5.5.1, sync-master, inSyncReplicas=2",
+        "5.5.0, sync-master, inSyncReplicas=2",
         ("--mode", "sync-master", "--set", "inSyncReplicas=2"),
         _CLASSIC[1:2],
-        "maven:5.5.1",
+        "maven:5.5.0",
     ),
 )
 OURS: Final = (
