@@ -29,7 +29,7 @@ from tandem.drill.sentences.sentence import Fault
 from tandem.drill.targets.java_program import JavaProgram
 from tandem.drill.targets.rocketmq_consumers import are_groups_played, consumer_contract_of
 from tandem.drill.targets.rocketmq_contract import contract_of
-from tandem.drill.targets.rocketmq_jars import Jars, find_java
+from tandem.drill.targets.rocketmq_jars import Jars, find_java, unknown_settings
 from tandem.drill.targets.rocketmq_layout import GROUP, NAME_SERVER, NODE_COUNT, Layout, Mode
 from tandem.drill.targets.rocketmq_watch import (
     WatchedBrokers,
@@ -88,13 +88,19 @@ class RocketMQTarget:
         """Decide where it will be.
 
         Raises:
-            MissingRequirementError: there is no Java, no controller in these jars, or no free
-                address.
+            MissingRequirementError: there is no Java, no controller in these jars, no such setting,
+                or no free address.
         """
         if mode is Mode.CONTROLLER and not jars.has_controller:
             raise MissingRequirementError(
                 f"RocketMQ {jars.version} is given without rocketmq-controller-{jars.version}.jar,"
                 " so it elects no master; give --mode sync-master, or a 5.x with that jar",
+                Requirement.ROCKETMQ,
+            )
+        unknown = unknown_settings(jars, settings)
+        if unknown:
+            raise MissingRequirementError(
+                f"RocketMQ {jars.version} knows no setting {', '.join(unknown)}; correct --set",
                 Requirement.ROCKETMQ,
             )
         self._java = find_java()

@@ -8,7 +8,8 @@ import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Sequence
+import zipfile
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -23,6 +24,8 @@ _COLOUR: Final = re.compile(r"\x1b\[[0-9;]*m")
 _VERSION: Final = re.compile(r"[0-9A-Za-z][0-9A-Za-z.-]*")
 _BROKER_JAR: Final = re.compile(r"rocketmq-broker-(\d[0-9A-Za-z.-]*)\.jar")
 _CLIENT_JAR: Final = re.compile(r"rocketmq-client-(\d[0-9A-Za-z.-]*)\.jar")
+_CONFIG_CLASS: Final = re.compile(r"org/apache/rocketmq/.*Config\.class")
+_UTF8: Final = b"\x01"
 _POM: Final = """\
 <project xmlns="http://maven.apache.org/POM/4.0.0"><modelVersion>4.0.0</modelVersion>
 <groupId>drill</groupId><artifactId>drill</artifactId><version>1</version><dependencies>
@@ -99,6 +102,39 @@ def find_client(place: str) -> tuple[str, str]:
             " that it needs"
         )
     return versions[0], os.pathsep.join(map(str, jars))
+
+
+def unknown_settings(jars: Jars, names: Iterable[str]) -> list[str]:
+    """Return the names of settings that no class of settings in these jars has.
+
+    A broker says nothing of them: it keeps what it was given, and names it when it is asked.
+
+    Source: MixAll.properties2Object, which calls `set` and the name; Configuration.registerConfig.
+    """
+    setters = {name: _constant(f"set{name[:1].upper()}{name[1:]}") for name in names}
+    classes = list(_config_classes(jars)) if setters else []
+    if not classes:
+        return []
+    return [name for name, setter in setters.items() if not any(setter in each for each in classes)]
+
+
+def _constant(name: str) -> bytes:
+    """Return how a class has the name of a method (CONSTANT_Utf8)."""
+    data = name.encode()
+    return _UTF8 + len(data).to_bytes(2, "big") + data
+
+
+def _config_classes(jars: Jars) -> Iterable[bytes]:
+    for place in jars.class_path.split(os.pathsep):
+        jar = Path(place)
+        if not jar.name.startswith("rocketmq-"):
+            continue
+        try:
+            with zipfile.ZipFile(jar) as packed:
+                found = [each for each in packed.namelist() if _CONFIG_CLASS.fullmatch(each)]
+                yield from map(packed.read, found)
+        except (OSError, zipfile.BadZipFile) as error:
+            raise _missing(f"{jar}: {error}; fetch RocketMQ once more") from error
 
 
 def _jars_of(place: str) -> list[Path]:

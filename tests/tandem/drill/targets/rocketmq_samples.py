@@ -1,5 +1,6 @@
 """Layouts and directories of RocketMQ that are none, for tests."""
 
+import zipfile
 from pathlib import Path
 
 from tandem.drill.targets.rocketmq_layout import Layout, Mode
@@ -20,4 +21,5 @@ def layout(mode: Mode = Mode.CONTROLLER, **settings: str) -> Layout:
 def jars_in(directory: Path, version: str, *names: str) -> None:
     directory.mkdir(parents=True, exist_ok=True)
     for name in names or NAMES:
-        (directory / f"{name}-{version}.jar").write_bytes(b"PK\x03\x04")
+        with zipfile.ZipFile(directory / f"{name}-{version}.jar", "w") as jar:
+            jar.writestr("META-INF/MANIFEST.MF", "")

@@ -1,12 +1,13 @@
 import os
 import tempfile
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from tandem.drill.errors import MissingRequirementError, Requirement
-from tandem.drill.targets.rocketmq_jars import find_jars, find_java
+from tandem.drill.targets.rocketmq_jars import Jars, find_jars, find_java, unknown_settings
 from tests.tandem.drill.targets.rocketmq_samples import jars_in
 
 
@@ -125,3 +126,33 @@ def test_the_scratch_of_maven_does_not_stay(
         find_jars("maven:9.9.9")
 
     assert [path.name for path in tmp_path.iterdir()] == ["bin"]
+
+
+def of_classes(directory: Path, **classes: bytes) -> Jars:
+    place = directory / "rocketmq-common-5.3.3.jar"
+    with zipfile.ZipFile(place, "w") as jar:
+        for name, data in classes.items():
+            jar.writestr(f"org/apache/rocketmq/common/{name}.class", data)
+    path = os.pathsep.join(["netty.jar", str(place)])
+    return Jars(version="5.3.3", class_path=path, has_controller=True)
+
+
+def test_settings_that_no_class_has_are_named(tmp_path: Path) -> None:
+    jars = of_classes(
+        tmp_path,
+        BrokerConfig=b"\x01\x00\x0bsetListenIt\x01\x00\x0csetNothingAt",
+        Other=b"\x01\x00\x07setElse",
+    )
+    assert unknown_settings(jars, ["listenIt", "listen", "else", "x"]) == ["listen", "else", "x"]
+    assert unknown_settings(jars, []) == []
+
+
+def test_without_classes_of_settings_nothing_is_said_of_them(tmp_path: Path) -> None:
+    assert unknown_settings(of_classes(tmp_path, Other=b""), ["listenIt"]) == []
+
+
+def test_a_jar_that_cannot_be_read_is_named_when_settings_are_looked_for(tmp_path: Path) -> None:
+    jars = of_classes(tmp_path)
+    (tmp_path / "rocketmq-common-5.3.3.jar").write_bytes(b"PK\x03\x04")
+    with pytest.raises(MissingRequirementError, match=r"rocketmq-common-5\.3\.3\.jar"):
+        unknown_settings(jars, ["listenIt"])
