@@ -52,6 +52,8 @@ def test_a_directory_goes_to_a_broker_of_5_5_and_back(tmp_path: Path) -> None:
                 admin.create_topic(topic, queue_nums=QUEUES)
         fill(servers, "ours")
         left, store = look(servers), cluster.store_directory(cluster.nodes[0])
+        # The end of a cluster of tests is a kill, and where groups are is written every 5 s.
+        cluster.stop(cluster.nodes[0])
     address = own_address()
     place = {"storePathRootDir": str(store), "storePathCommitLog": str(store / "commitlog")}
     with (
