@@ -222,6 +222,11 @@ def next_row(
     return min(left, key=lambda each: runs[each], default=None)
 
 
+def runs_left(place: tuple[str, str], known: Sequence[Row], total: int) -> int:
+    """Return how many runs a row lacks."""
+    return total - sum(row.runs for row in known if row.place == place)
+
+
 def read_rows(file: Path) -> list[Row]:
     """Return what is known. A line that a crash has torn is passed over."""
     found = []
@@ -239,8 +244,10 @@ def add_row(file: Path, row: Row) -> None:
         kept.write(b"\n" * is_torn + msgspec.json.encode(row) + b"\n")
 
 
-def play(configuration: Configuration, scenario: str, options: argparse.Namespace) -> Row:
-    """Play one row."""
+def play(
+    configuration: Configuration, scenario: str, repeat: int, options: argparse.Namespace
+) -> Row:
+    """Play one drill of a row, `repeat` runs long."""
     started = time.monotonic()
     if options.out is not None:
         Path(options.out).mkdir(parents=True, exist_ok=True)
@@ -248,10 +255,10 @@ def play(configuration: Configuration, scenario: str, options: argparse.Namespac
     with tempfile.TemporaryDirectory(dir=options.out, ignore_cleanup_errors=True) as directory:
         try:
             done = subprocess.run(
-                drill_command(configuration, scenario, options, Path(directory)),
+                drill_command(configuration, scenario, repeat, options, Path(directory)),
                 check=False,
                 stdout=subprocess.PIPE,
-                timeout=RUN_SECONDS_MAX * options.repeat,
+                timeout=RUN_SECONDS_MAX * repeat,
             )
         except subprocess.TimeoutExpired:
             done = None
@@ -274,7 +281,11 @@ def play(configuration: Configuration, scenario: str, options: argparse.Namespac
 
 
 def drill_command(
-    configuration: Configuration, scenario: str, options: argparse.Namespace, directory: Path
+    configuration: Configuration,
+    scenario: str,
+    repeat: int,
+    options: argparse.Namespace,
+    directory: Path,
 ) -> list[str]:
     """Return what plays one row below `directory`; of ours, the cluster file is written there.
 
@@ -295,7 +306,7 @@ def drill_command(
         jars = configuration.rocketmq or options.rocketmq
         command += [scenario, "--target", "rocketmq", "--rocketmq", jars]
         command += configuration.options
-    command += ["--repeat", str(options.repeat), "--duration", str(DURATION_SECONDS)]
+    command += ["--repeat", str(repeat), "--duration", str(DURATION_SECONDS)]
     command += ["--rate", str(RATE_PER_SECOND), "--seed", str(random.randint(1, 999_999))]
     return [*command, "--out", str(directory / "drill"), "--format", "json"]
 
@@ -330,7 +341,9 @@ def main() -> None:
     """Play what was asked for and print the table of all that is known."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
     parser.add_argument("--rocketmq", default="maven:5.3.3", metavar="DIRECTORY")
-    parser.add_argument("--repeat", type=int, default=4, help="runs of a drill, on one cluster")
+    parser.add_argument(
+        "--repeat", type=int, default=4, help="runs on one cluster, at most"
+    )
     parser.add_argument("--total", type=int, default=20, help="runs that each row is to have")
     parser.add_argument("--minutes", type=float, default=480.0, help="how long drills begin")
     parser.add_argument("--only", nargs="+", default=["*"], metavar="CONFIGURATION/SCENARIO")
@@ -358,24 +371,29 @@ def main() -> None:
         return
     if not options.table:
         signal.signal(signal.SIGTERM, lambda *_: sys.exit(128 + signal.SIGTERM))
-        fill(rows, options, lambda place: play(rows[place], place[1], options))
+        fill(
+            rows,
+            options,
+            lambda place, repeat: play(rows[place], place[1], repeat, options),
+        )
     print(table(together(in_order(list(rows), read_rows(options.keep)))))
 
 
 def fill(
     rows: dict[tuple[str, str], Configuration],
     options: argparse.Namespace,
-    played: Callable[[tuple[str, str]], Row],
+    played: Callable[[tuple[str, str], int], Row],
 ) -> None:
     """Play drills until each row has its runs, or the time is over."""
     given_up: Counter[tuple[str, str]] = Counter()
     until = time.monotonic() + options.minutes * 60
     while time.monotonic() < until:
-        place = next_row(list(rows), read_rows(options.keep), options.total, given_up)
+        known = read_rows(options.keep)
+        place = next_row(list(rows), known, options.total, given_up)
         if place is None:
             return
         print("/".join(place), file=sys.stderr)
-        row = played(place)
+        row = played(place, min(options.repeat, runs_left(place, known, options.total)))
         given_up[place] += not row.runs
         add_row(options.keep, row)
 

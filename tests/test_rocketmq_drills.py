@@ -41,33 +41,35 @@ def row(place: tuple[str, str], runs: int = 2, **changes: Any) -> Row:  # noqa: 
     return msgspec.structs.replace(usual, **changes)
 
 
-def options(keep: Path, total: int = 4, minutes: float = 60.0) -> argparse.Namespace:
-    return argparse.Namespace(keep=keep, total=total, minutes=minutes)
+def options(
+    keep: Path, total: int = 4, minutes: float = 60.0, repeat: int = 2
+) -> argparse.Namespace:
+    return argparse.Namespace(keep=keep, total=total, minutes=minutes, repeat=repeat)
 
 
 def test_a_second_go_plays_what_the_first_has_left(tmp_path: Path) -> None:
     keep = tmp_path / "rows.jsonl"
     add_row(keep, row(A, runs=3))
-    played: list[tuple[str, str]] = []
+    played: list[tuple[tuple[str, str], int]] = []
 
-    def play(place: tuple[str, str]) -> Row:
-        played.append(place)
-        return row(place)
+    def play(place: tuple[str, str], runs: int) -> Row:
+        played.append((place, runs))
+        return row(place, runs=runs)
 
-    fill(ROWS, options(keep), play)
-    fill(ROWS, options(keep), play)
+    fill(ROWS, options(keep, total=6, repeat=4), play)
+    fill(ROWS, options(keep, total=6, repeat=4), play)
 
-    assert played == [B, B, A]
-    assert {each.place: each.runs for each in together(read_rows(keep))} == {A: 5, B: 4}
+    assert played == [(B, 4), (A, 3), (B, 2)]
+    assert {each.place: each.runs for each in together(read_rows(keep))} == {A: 6, B: 6}
 
 
 def test_a_row_whose_drills_cannot_be_run_waits_for_the_next_go(tmp_path: Path) -> None:
     keep = tmp_path / "rows.jsonl"
     played: list[tuple[str, str]] = []
 
-    def play(place: tuple[str, str]) -> Row:
+    def play(place: tuple[str, str], runs: int) -> Row:
         played.append(place)
-        return row(place, runs=0, verdict=NOT_RUN) if place == A else row(place)
+        return row(place, runs=0, verdict=NOT_RUN) if place == A else row(place, runs=runs)
 
     fill(ROWS, options(keep), play)
 
@@ -76,7 +78,7 @@ def test_a_row_whose_drills_cannot_be_run_waits_for_the_next_go(tmp_path: Path) 
 
 
 def test_no_drill_begins_when_the_time_is_over(tmp_path: Path) -> None:
-    fill(ROWS, options(tmp_path / "rows.jsonl", minutes=0.0), lambda place: pytest.fail("played"))
+    fill(ROWS, options(tmp_path / "rows.jsonl", minutes=0.0), lambda *_: pytest.fail("played"))
 
 
 def test_a_line_that_a_crash_has_torn_costs_that_line_alone(tmp_path: Path) -> None:
@@ -156,10 +158,10 @@ def test_every_row_has_a_scenario_of_rocketmqs_for_its_kind_of_group() -> None:
 
 
 def test_a_row_of_another_version_has_its_jars(tmp_path: Path) -> None:
-    given = argparse.Namespace(repeat=4, rocketmq="maven:5.3.3")
+    given = argparse.Namespace(rocketmq="maven:5.3.3")
     jars = set()
     for each in rocketmq_drills.CONFIGURATIONS:
-        command = drill_command(each, each.scenarios[0], given, tmp_path)
+        command = drill_command(each, each.scenarios[0], 4, given, tmp_path)
         place = command[command.index("--rocketmq") + 1]
         assert place == f"maven:{each.name.split(',')[0]}" or not each.name[0].isdigit()
         jars.add(place)
@@ -167,16 +169,16 @@ def test_a_row_of_another_version_has_its_jars(tmp_path: Path) -> None:
 
 
 def test_our_groups_play_the_scenarios_of_rocketmq_with_as_much_patience(tmp_path: Path) -> None:
-    given = argparse.Namespace(repeat=4, rocketmq="maven:5.3.3")
+    given = argparse.Namespace(rocketmq="maven:5.3.3")
     fenced, classic = rocketmq_drills.OURS
 
-    command = drill_command(classic, "slave-loss", given, tmp_path)
+    command = drill_command(classic, "slave-loss", 4, given, tmp_path)
 
     assert str(FOLDER / "rocketmq" / "slave-loss.yaml") in command
     assert command[command.index("--patience") + 1] == str(PATIENCE_OF_OURS)
     config = Path(command[command.index("--config") + 1])
     assert TandemTarget(config).group.kind is GroupKind.CLASSIC
     (tmp_path / "fenced").mkdir()
-    command = drill_command(fenced, "slaves-kill", given, tmp_path / "fenced")
+    command = drill_command(fenced, "slaves-kill", 4, given, tmp_path / "fenced")
     assert str(FOLDER / "slaves-kill.yaml") in command, "RocketMQ's waits for sends that are OK"
     assert TandemTarget(tmp_path / "fenced" / config.name).group.kind is GroupKind.FENCED

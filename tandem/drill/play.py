@@ -421,15 +421,20 @@ async def play_scenarios(
     One that needs more than the target's `faults` is not played.
     """
     rounds = plan.rounds()
+    why_nots = [
+        cannot(plan.target.name, faults, scenario) or too_few(scenario, stage.roles.nodes)
+        for _, scenario in rounds
+    ]
     for place, (name, scenario) in enumerate(rounds):
         stage.bind(name)
+        for each in stage.every:
+            each.is_last = all(why_nots[place + 1 :])
         stage.load_seconds = plan.duration_seconds / len(plan.scenarios)
         left = stage.load.left_to_send()
         if place == len(rounds) - 1 and left:
             seconds = left / (plan.rate_per_second * REST_RATE_SHARE)
             stage.rest_seconds_max = max(REST_SECONDS_MIN, seconds)
-        why_not = cannot(plan.target.name, faults, scenario)
-        why_not = why_not or too_few(scenario, stage.roles.nodes)
+        why_not = why_nots[place]
         played = _not_played(stage, scenario, why_not) if why_not else None
         played = played or await _play_scenario(stage, scenario)
         _note_calm(stage, scenario, recording)

@@ -193,6 +193,8 @@ class Stage:
         self._patience = patience
         self.settle_seconds = settle_seconds
         """How long nodes may go on writing by themselves when groups have got everything."""
+        self.is_last = True
+        """Whether no scenario follows, so that what nobody promised is waited for."""
         self.rotten: list[tuple[str, Rot]] = []
         """What was hurt at rest and not seen whole again, with its node."""
         self.roles = Roles(nodes)

@@ -69,6 +69,7 @@ KILL = scenario(
     "expect sends ok within 5 s",
     "drain",
 )
+FREEZE = scenario("freeze", "start the load", "freeze slave 1", "drain")
 HOPELESS = scenario("hopeless", "start the load", "lose the disk of slave 1", "drain")
 IMPOSSIBLE = scenario("impossible", "start the load", "fill the disk of slave 1", "play 99 s")
 
@@ -90,6 +91,18 @@ async def test_every_round_is_a_run_of_its_own(
     assert {phase.scenario for phase in world.timeline.phases} == {"kill 1", "kill 2", "kill 3"}
     assert all((run.unavailable_seconds or 0) < 1 for run in recording.runs)
     assert recording.stopped_because == ""
+
+
+async def test_nodes_are_given_time_to_write_after_the_last_run_that_is_played(
+    world: World, autojump_clock: trio.testing.MockClock
+) -> None:
+    world.owed = ""
+    world.stage.settle_seconds = 60.0
+    started = trio.current_time()
+
+    await play(world, KILL, FREEZE, repeat=2, faults=frozenset(Fault) - {Fault.FREEZE})
+
+    assert 60 < trio.current_time() - started < 120
 
 
 async def test_a_scenario_that_cannot_go_on_ends_the_play(

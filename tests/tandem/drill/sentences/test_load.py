@@ -63,6 +63,21 @@ async def test_what_nodes_write_by_themselves_at_the_end_is_waited_for_on_all_of
     assert said[-1] == "the other nodes have the whole log"
 
 
+async def test_what_nobody_promised_is_waited_for_at_the_end_of_the_last_scenario_alone(
+    world: World, autojump_clock: trio.testing.MockClock
+) -> None:
+    world.owed = ""
+    world.unpromised = 3
+    world.stage.settle_seconds = 6.0
+    world.stage.is_last = False
+    await world.play()
+    started = trio.current_time()
+    await drain(world.stage)
+    assert trio.current_time() - started < 6.0
+    said = [each.expected for each in world.stage.expectations]
+    assert said[-1] == "groups have got what they were promised"
+
+
 async def test_a_drain_says_that_groups_have_what_they_were_promised(
     world: World, autojump_clock: trio.testing.MockClock
 ) -> None:
