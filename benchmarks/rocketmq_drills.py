@@ -341,9 +341,7 @@ def main() -> None:
     """Play what was asked for and print the table of all that is known."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
     parser.add_argument("--rocketmq", default="maven:5.3.3", metavar="DIRECTORY")
-    parser.add_argument(
-        "--repeat", type=int, default=4, help="runs on one cluster, at most"
-    )
+    parser.add_argument("--repeat", type=int, default=4, help="runs on one cluster, at most")
     parser.add_argument("--total", type=int, default=20, help="runs that each row is to have")
     parser.add_argument("--minutes", type=float, default=480.0, help="how long drills begin")
     parser.add_argument("--only", nargs="+", default=["*"], metavar="CONFIGURATION/SCENARIO")

@@ -9,6 +9,7 @@ import msgspec
 from tandem.client.cluster_access import ClusterAccess
 from tandem.cluster_file.choices import GroupKind
 from tandem.cluster_file.coordinator_settings import CoordinatorSettings
+from tandem.drill.consumers.names import Topics
 from tandem.drill.java_witness import WitnessJava
 from tandem.drill.machines import Machines
 from tandem.drill.options import DrillOptions
@@ -51,6 +52,10 @@ class TargetFacts(msgspec.Struct, frozen=True, kw_only=True):
     """What the drill sends to: on a cluster that stays, one of this drill alone."""
     has_consumers: bool = False
     """Whether groups are audited: the consumers' load needs topics and groups of its own."""
+    consumers_suffix: str = ""
+    """Of the names of their topics and groups: on a cluster that stays, those of this drill."""
+    topic_copy_seconds: float = 0.0
+    """How long a slave may take until it has a new topic, whatever the patience."""
     has_past: bool = False
     """Whether its logs have begun long before the drill, each node's perhaps at another place."""
     has_timers: bool = False
@@ -114,6 +119,11 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     def topic(self) -> str:
         """What is sent to."""
         return self.target.topic
+
+    @property
+    def consumer_topics(self) -> Topics | None:
+        """What the consumers' load sends to; None where consumers are not audited."""
+        return Topics(self.target.consumers_suffix) if self.target.has_consumers else None
 
     @property
     def access(self) -> ClusterAccess:

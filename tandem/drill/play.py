@@ -24,8 +24,9 @@ from tandem.client import ClientError, MessageQueue, Producer, PullConsumer
 from tandem.drill.breakable import Disks, Load
 from tandem.drill.consumers.both_loads import BothLoads
 from tandem.drill.consumers.client_log import client_log
-from tandem.drill.consumers.clients import GROUPS, consumer_tasks, create_topics
-from tandem.drill.consumers.load import QUEUE_COUNTS, ConsumerLoad
+from tandem.drill.consumers.clients import consumer_tasks, create_topics
+from tandem.drill.consumers.load import ConsumerLoad
+from tandem.drill.consumers.names import groups_of
 from tandem.drill.consumers.promises import Promises
 from tandem.drill.errors import NotReadyError
 from tandem.drill.java_witness import finish as finish_witness
@@ -173,11 +174,12 @@ def wall_ms() -> float:
 @asynccontextmanager
 async def _consumer_load(plan: Plan, recording: Recording) -> AsyncIterator[ConsumerLoad | None]:
     """Give the consumers' load with its ledger open, or None where consumers are not audited."""
-    if not plan.target.has_consumers:
+    topics = plan.consumer_topics
+    if topics is None:
         yield None
         return
     recording.promises = Promises(
-        GROUPS, not_promised=plan.target.not_promised, rules=plan.target.rules
+        groups_of(topics), not_promised=plan.target.not_promised, rules=plan.target.rules
     )
     log = plan.out / "data" / "logs" / "consumers.log"
     with Ledger(plan.out / CONSUMERS_LEDGER) as ledger, client_log(log):
@@ -186,6 +188,7 @@ async def _consumer_load(plan: Plan, recording: Recording) -> AsyncIterator[Cons
             promises=recording.promises,
             wall_ms=wall_ms,
             broker_of=lambda _: plan.group.name,
+            topics=topics,
             retries=_retries(plan, CONSUMERS_PAUSE_SECONDS),
             refusal_is_clear=plan.target.refusal_is_clear,
             chance=Random(plan.options.seed),
@@ -224,7 +227,7 @@ async def _cluster_under_load(
                     plan.access,
                     consumers,
                     attempt_ms=attempt_ms(plan),
-                    has_timers=plan.target.has_timers,
+                    has_timers=plan.target.has_timers and running.has_timers,
                 )
             others = []
             for other, hurtable in zip(plan.others, running.others, strict=True):
@@ -299,17 +302,16 @@ async def _create_topic(
         NotReadyError: they could not in time.
     """
     broker_name = plan.group.name
-    reason = "no answer"
-    admin = running.admin
-    seconds_max = TOPIC_SECONDS_MAX * plan.patience
+    reason, admin, topics = "no answer", running.admin, plan.consumer_topics
+    seconds_max = max(TOPIC_SECONDS_MAX * plan.patience, plan.target.topic_copy_seconds)
     with trio.move_on_after(seconds_max):
         while True:
             try:
                 await admin.create_topic(
                     plan.topic, queue_nums=QUEUE_COUNT, broker_name=broker_name
                 )
-                if plan.target.has_consumers:
-                    await create_topics(admin, broker_name)
+                if topics is not None:
+                    await create_topics(admin, broker_name, topics)
                 await admin.topic_route(plan.topic)
             except ClientError as error:
                 reason = str(error)
@@ -317,9 +319,8 @@ async def _create_topic(
             else:
                 reason = "not every node knows it"
                 await running.wait_for_topic(plan.topic)
-                if plan.target.has_consumers:
-                    for topic in QUEUE_COUNTS:
-                        await running.wait_for_topic(topic)
+                for topic in topics.queue_counts if topics is not None else ():
+                    await running.wait_for_topic(topic)
                 for queue_id in range(QUEUE_COUNT):
                     queue = MessageQueue(plan.topic, broker_name, queue_id)
                     workload.readers[queue_id] = QueueReader(queue)

@@ -15,8 +15,8 @@ from rich.console import Console
 from tandem.drill import session
 from tandem.drill.auditing import AuditRequest, audit_with_progress
 from tandem.drill.command import run_drill
-from tandem.drill.consumers.clients import GROUPS
 from tandem.drill.consumers.lines import Committed, Kind, Line, read_lines
+from tandem.drill.consumers.names import GROUPS
 from tandem.drill.consumers.promises import PREFIX, ConsumerSummary, Promises
 from tandem.drill.errors import MissingRequirementError
 from tandem.drill.options import DrillOptions

@@ -91,6 +91,8 @@ def deploy(directory: Path, class_path: str, base: str) -> Path:
             inSyncReplicas="2",
             autoCreateTopicEnable="false",
             brokerFastFailureEnable="false",
+            transactionCheckInterval="5000",
+            transactionCheckMax="1000",
         )
         nodes.append({"name": name, "address": address, "port": 10911, "store": str(store)})
     program = java(class_path, BROKER, f"{directory}/$NODE")

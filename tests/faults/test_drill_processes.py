@@ -7,6 +7,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -17,6 +18,7 @@ from tandem.cluster.certificates import make_certificates
 from tandem.cluster.spec import ClusterSpec
 from tandem.cluster_file.load import load_config
 from tandem.drill.command import run_drill
+from tandem.drill.consumers.lines import Kind
 from tandem.drill.options import DrillOptions
 from tandem.drill.outcomes import EXIT_BROKEN, EXIT_HELD, EXIT_NOT_POSSIBLE, EXIT_NOT_RUN
 from tandem.drill.scenario import PLAYED
@@ -72,6 +74,27 @@ def topics_of(spec: ClusterSpec) -> list[str]:
         return [name for name in admin.topics() if name.startswith("tandem-drill")]
 
 
+def groups_of(spec: ClusterSpec) -> list[str]:
+    """The groups of the consumers' load that brokers still know."""
+    with BlockingAdmin([node.client_address for node in spec.nodes]) as admin:
+        names = [group.name for group in admin.consumer_groups()]
+    return [name for name in names if not name.startswith("tandem-drill-reader")]
+
+
+def check_groups(summary: dict[str, Any], *, has_timers: bool) -> None:
+    """Groups of this drill alone have handled messages of each kind, and no promise is broken."""
+    consumers = summary["consumers"]
+    suffix = summary["target"]["topic"].removeprefix("tandem-drill")
+    assert suffix
+    assert all(name.endswith(suffix) for name in consumers["handled"])
+    assert all(consumers["handled"].values())
+    sent = {kind for kind, count in consumers["sent"].items() if count}
+    assert sent - {Kind.TIMED} == set(Kind) - {Kind.TIMED}
+    assert (Kind.TIMED in sent) is has_timers
+    assert not consumers["broken_counts"]
+    assert not consumers["left"]
+
+
 def test_a_deployed_cluster_is_drilled_twice_and_left_as_it_was(tmp_path: Path) -> None:
     file, spec = deploy(tmp_path)
     mine = tmp_path / "mine.yaml"
@@ -88,6 +111,7 @@ def test_a_deployed_cluster_is_drilled_twice_and_left_as_it_was(tmp_path: Path) 
         assert summary["byte_identical"] is True
         assert "cannot fill a disk" in summary["runs"][1]["outcome"]
         assert summary["target"]["topic"] != "tandem-drill"
+        check_groups(summary, has_timers=False)
         assert running(tmp_path) == 0
     log = (tmp_path / "report" / "logs" / "broker-a-0.commands.log").read_text()
     assert "kill: " in log
@@ -97,13 +121,18 @@ def test_a_deployed_cluster_is_drilled_twice_and_left_as_it_was(tmp_path: Path) 
     assert status_of(options_of(file, str(mine))) == EXIT_NOT_POSSIBLE
     assert running(tmp_path) == 3
     assert topics_of(spec) == []
+    assert groups_of(spec) == []
 
 
 def test_a_fenced_group_that_is_deployed_elects_a_master_and_is_left_as_it_was(
     tmp_path: Path,
 ) -> None:
     with running_etcd(tmp_path) as members:
-        file, _ = deploy(tmp_path, "fenced", settings={"coordinator": coordinator(members)})
+        settings = {
+            "coordinator": coordinator(members),
+            "store": {"timer_wheel_enable": True},
+        }
+        file, _ = deploy(tmp_path, "fenced", settings=settings)
         options = options_of(file, "master-kill", "master-resign")
 
         assert status_of(options) == EXIT_HELD, unmet(summary_of(options))
@@ -113,6 +142,7 @@ def test_a_fenced_group_that_is_deployed_elects_a_master_and_is_left_as_it_was(
     killed, resigned = summary["runs"]
     assert killed["outcome"] == PLAYED
     assert "ask a master to resign" in resigned["outcome"], "without `secret_file` there is no way"
+    check_groups(summary, has_timers=True)
     # A busy machine has its masters replaced as well.
     assert len([each for each in summary["switches"] if each["fault"].startswith("kill")]) == 1
     assert summary["sync_acknowledged"] > 0

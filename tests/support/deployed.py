@@ -27,6 +27,9 @@ SIGNALS: Final = {
     "resume": "kill -CONT $PID",
 }
 
+ASKS_SOON: Final = {"transaction_check_interval_ms": 2_000, "transaction_timeout_ms": 1_000}
+"""A scenario waits until each open transaction was asked about."""
+
 
 def in_background(command: str) -> str:
     """A line of a shell that starts a program and notes its process."""
@@ -50,7 +53,8 @@ def deploy(
     **commands: str,
 ) -> tuple[Path, ClusterSpec]:
     """Write a cluster file and the drill's file of it: three nodes of ours. Nothing runs yet."""
-    spec = read_spec(write_cluster_file(directory, 2, settings or {}, kind=kind))
+    sections = {"broker": ASKS_SOON, **(settings or {})}
+    spec = read_spec(write_cluster_file(directory, 2, sections, kind=kind))
     node = f"PYTHONPATH={ROOT} exec {sys.executable} -P -m tandem_server node"
     start = in_background(f"sh -c '{node} --config cluster.yaml --name $NODE'")
     content = {

@@ -7,29 +7,9 @@ from typing import Final, Protocol
 
 from tandem.client import Admin, Consumer, Producer, PullConsumer
 from tandem.client.cluster_access import ClusterAccess
-from tandem.drill.consumers.load import (
-    PLAIN_TOPIC,
-    QUEUE_COUNTS,
-    RECONSUME_MAX,
-    RETRIED_TOPIC,
-    TRANSACTION_TOPIC,
-    WAITING_TOPIC,
-    ConsumerLoad,
-    Rates,
-)
+from tandem.drill.consumers.load import ConsumerLoad, Rates
+from tandem.drill.consumers.names import Topics, groups_of, letters_group
 from tandem.drill.consumers.promises import GroupRules
-
-_ALL: Final = (PLAIN_TOPIC, WAITING_TOPIC, TRANSACTION_TOPIC)
-
-FIRST: Final = GroupRules(name="tandem-drill-first", topics=_ALL)
-SECOND: Final = GroupRules(name="tandem-drill-second", topics=_ALL)
-ORDERED: Final = GroupRules(name="tandem-drill-ordered", topics=(PLAIN_TOPIC,), is_orderly=True)
-RETRYING: Final = GroupRules(
-    name="tandem-drill-retrying", topics=(RETRIED_TOPIC,), reconsume_max=RECONSUME_MAX
-)
-GROUPS: Final = (FIRST, SECOND, ORDERED, RETRYING)
-
-MEMBERS: Final = {FIRST.name: 2, SECOND.name: 1, ORDERED.name: 2, RETRYING.name: 1}
 
 COMMIT_INTERVAL_MS: Final = 1_000
 """Often, so that there is something to see."""
@@ -45,9 +25,9 @@ class CreatesTopics(Protocol):
         ...
 
 
-async def create_topics(admin: CreatesTopics, broker_name: str) -> None:
+async def create_topics(admin: CreatesTopics, broker_name: str, topics: Topics) -> None:
     """Create the topics of the load at one broker; raises ClientError."""
-    for topic, queue_nums in QUEUE_COUNTS.items():
+    for topic, queue_nums in topics.queue_counts.items():
         await admin.create_topic(topic, queue_nums=queue_nums, broker_name=broker_name)
 
 
@@ -64,7 +44,8 @@ async def consumer_tasks(
     producer = await stack.enter_async_context(
         Producer(
             access,
-            group="tandem-drill-effects",
+            # A broker may ask any producer of the group about a transaction.
+            group=f"tandem-drill-effects{load.topics.suffix}",
             # The drill sends again by itself, so that it can count the attempts.
             retry_times_when_send_failed=0,
             resend_until_ok=False,
@@ -80,13 +61,19 @@ async def consumer_tasks(
     ]
     if has_timers:
         tasks.append(partial(load.send_timed, producer, rates.timed))
-    for group in GROUPS:
+    groups = groups_of(load.topics)
+    for group in groups:
         tasks += await _members(stack, access, load, group)
-    # In a group that it asks about it would be a member itself, and get queues that nobody reads.
-    letters = await stack.enter_async_context(PullConsumer(access, group="tandem-drill-letters"))
-    tasks.append(partial(load.watch_dead_letters, RETRYING, letters))
+    letters = await stack.enter_async_context(
+        PullConsumer(access, group=letters_group(load.topics))
+    )
+    tasks += [
+        partial(load.watch_dead_letters, group, letters)
+        for group in groups
+        if group.reconsume_max is not None
+    ]
     admin = await stack.enter_async_context(Admin(access))
-    tasks.append(partial(load.watch_offsets, admin, GROUPS))
+    tasks.append(partial(load.watch_offsets, admin, groups))
     return tasks
 
 
@@ -94,7 +81,7 @@ async def _members(
     stack: AsyncExitStack, access: ClusterAccess, load: ConsumerLoad, group: GroupRules
 ) -> list[Task]:
     tasks: list[Task] = []
-    for number in range(1, MEMBERS[group.name] + 1):
+    for number in range(1, group.members + 1):
         member = f"{group.name}-{number}"
         consumer = await stack.enter_async_context(
             Consumer(

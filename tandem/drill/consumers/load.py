@@ -38,6 +38,7 @@ from tandem.drill.consumers.lines import (
     Seen,
     Sent,
 )
+from tandem.drill.consumers.names import RECONSUME_MAX, Topics
 from tandem.drill.consumers.promises import GroupRules, Promises
 from tandem.drill.ledger import NO_ANSWER, Ledger
 from tandem.drill.outcomes import NOT_SENT, REJECTED, SEND_OK, UNKNOWN
@@ -51,14 +52,6 @@ from tandem.wire.message import Message, MessageExt
 from tandem.wire.message_properties import PROPERTY_UNIQUE_KEY
 from tandem.wire.system_topics import dlq_topic
 
-PLAIN_TOPIC: Final = "tandem-drill-plain"
-WAITING_TOPIC: Final = "tandem-drill-waiting"
-TRANSACTION_TOPIC: Final = "tandem-drill-transactions"
-RETRIED_TOPIC: Final = "tandem-drill-retried"
-QUEUE_COUNTS: Final = {PLAIN_TOPIC: 2, WAITING_TOPIC: 1, TRANSACTION_TOPIC: 1, RETRIED_TOPIC: 1}
-"""Each queue is a task of each group that reads it: few do."""
-
-RECONSUME_MAX: Final = 2
 ALWAYS: Final = 1_000_000
 """Failures of a message that is a dead letter at last."""
 
@@ -164,8 +157,9 @@ class BeginsTransactions(Protocol):
 class ConsumerLoad:
     """The load and what is known of it. Each method without an end is a task.
 
-    `broker_of` says which broker a message was stored by. `wall_ms` is the wall clock of now, which
-    brokers go by: after a machine has slept, what is counted from the drill's start is late.
+    `topics` are what it sends to. `broker_of` says which broker a message was stored by. `wall_ms`
+    is the wall clock of now, which brokers go by: after a machine has slept, what is counted from
+    the drill's start is late.
     """
 
     def __init__(
@@ -175,11 +169,13 @@ class ConsumerLoad:
         promises: Promises,
         wall_ms: Callable[[], float],
         broker_of: Callable[[MessageExt], str],
+        topics: Topics = Topics(),  # noqa: B008 - frozen
         retries: Retries | None = None,
         refusal_is_clear: bool = True,
         chance: Random | None = None,
     ) -> None:
         self.promises = promises
+        self.topics = topics
         self._ledger = ledger
         self._wall_ms = wall_ms
         self._broker_of = broker_of
@@ -214,7 +210,7 @@ class ConsumerLoad:
         pace = Pace(rate_per_second)
         while True:
             await pace.wait(self._is_running)
-            await self._send(client, self._sent(Kind.PLAIN, PLAIN_TOPIC))
+            await self._send(client, self._sent(Kind.PLAIN, self.topics.plain))
 
     async def send_delayed(self, client: SendsMessages, rate_per_second: float) -> None:
         """Send messages of the first delay levels, most of them of the shortest."""
@@ -222,7 +218,7 @@ class ConsumerLoad:
         while True:
             await pace.wait(self._is_running)
             level = 2 if self._chance.random() < LONG_SHARE else 1
-            sent = self._sent(Kind.DELAYED, WAITING_TOPIC, delay_ms=DELAYS_MS[level])
+            sent = self._sent(Kind.DELAYED, self.topics.waiting, delay_ms=DELAYS_MS[level])
             await self._send(client, sent, delay_level=level)
 
     async def send_timed(self, client: SendsMessages, rate_per_second: float) -> None:
@@ -231,7 +227,7 @@ class ConsumerLoad:
         while True:
             await pace.wait(self._is_running)
             sent = self._sent(
-                Kind.TIMED, WAITING_TOPIC, delay_ms=float(self._chance.randint(*TIMED_MS))
+                Kind.TIMED, self.topics.waiting, delay_ms=float(self._chance.randint(*TIMED_MS))
             )
             await self._send(client, sent, deliver_time_ms=round(sent.due_ms))
 
@@ -241,7 +237,9 @@ class ConsumerLoad:
         for number in itertools.count():
             await pace.wait(self._is_running)
             failures = (0, 1, RECONSUME_MAX, ALWAYS)[number % 4]
-            await self._send(client, self._sent(Kind.RETRIED, RETRIED_TOPIC, failures=failures))
+            await self._send(
+                client, self._sent(Kind.RETRIED, self.topics.retried, failures=failures)
+            )
 
     async def send_transactions(self, client: BeginsTransactions, rate_per_second: float) -> None:
         """Begin transactions and end them, or leave the end to a question."""
@@ -381,7 +379,7 @@ class ConsumerLoad:
         self, client: BeginsTransactions, state: TransactionState, answer: TransactionState
     ) -> None:
         """Hold one transaction. Its half is sent once: it is that half which has to end."""
-        sent = self._sent(Kind.TRANSACTION, TRANSACTION_TOPIC)
+        sent = self._sent(Kind.TRANSACTION, self.topics.transactions)
         message = Message(sent.topic, body_of(sent.message_id), keys=sent.message_id)
         self._write(sent)
         status, reason = UNKNOWN, NO_ANSWER

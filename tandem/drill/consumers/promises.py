@@ -99,6 +99,7 @@ class GroupRules(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     topics: tuple[str, ...]
+    members: int = 1
     is_orderly: bool = False
     reconsume_max: int | None = None
     """How often a message may come back; None: nothing fails there."""

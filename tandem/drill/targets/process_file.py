@@ -115,6 +115,8 @@ class _Head(msgspec.Struct, frozen=True, kw_only=True):
     command_seconds: Annotated[int, whole_number(1, 3_600, "seconds")] = 30
     fetch_seconds: Annotated[int, whole_number(1, 86_400, "seconds")] = 600
     patience: Annotated[int, whole_number(1, 100, "times as long")] = 3
+    consumers: bool = True
+    clock_ms: Annotated[int, whole_number(0, 3_600_000, "milliseconds")] = 100
 
 
 class ProcessNode(msgspec.Struct, frozen=True, kw_only=True):
@@ -151,6 +153,10 @@ class ProcessFile(msgspec.Struct, frozen=True, kw_only=True):
     command_seconds: int
     fetch_seconds: int
     patience: int
+    consumers: bool
+    """Whether groups of consumers are played."""
+    clock_ms: int
+    """How far the clocks of nodes and drill may be apart."""
     nodes: Sequence[ProcessNode]
 
     @property

@@ -5,7 +5,7 @@ Each drill has a topic of its own, and takes it away again.
 """
 
 import secrets
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
 from pathlib import Path
@@ -14,37 +14,39 @@ from typing import Final
 import msgspec
 import trio
 
-from tandem.client import Admin, BrokerError, ClientError, RouteCause
+from tandem.client import Admin, BrokerError, ClientError
 from tandem.client.cluster_access import ClusterAccess
 from tandem.cluster.spec import NodeSpec
 from tandem.cluster_file.choices import GroupKind
 from tandem.cluster_file.coordinator_settings import CoordinatorSettings
 from tandem.cluster_file.secret_file import read_private, read_secret
-from tandem.drill.errors import BadOptionsError, DrillError, TargetError
+from tandem.drill.errors import BadOptionsError, TargetError
 from tandem.drill.outcomes import FLUSH_SLAVE_TIMEOUT, SLAVE_NOT_AVAILABLE
 from tandem.drill.plan import TOPIC, Plan, TargetFacts
 from tandem.drill.preflight import Group
 from tandem.drill.recording import Recording
-from tandem.drill.scenario import LOOK_SECONDS
 from tandem.drill.scenario_file import FOLDER, Scenario, choose
 from tandem.drill.sentences.sentence import Fault
 from tandem.drill.targets.node_commands import NodeCommands, TargetCommandError
 from tandem.drill.targets.process_file import Kind, ProcessFile, ProcessNode
 from tandem.drill.targets.process_nodes import (
-    RESTORE_SECONDS_MAX,
     ProcessNetwork,
     ProcessNodes,
     RefusedError,
 )
 from tandem.drill.targets.process_watch import watch_words
+from tandem.drill.targets.putting_back import Made, made_by, put_back
 from tandem.drill.targets.rocketmq import (
     ATTEMPT_MS,
     HEARTBEAT_MS,
     MESSAGE_BYTES_MAX,
     SEND_SECONDS_MAX,
+    SETTLE_SECONDS,
     SLAVE_TIMEOUT_MS,
+    TOPIC_COPY_SECONDS,
     RunningRocketMQ,
 )
+from tandem.drill.targets.rocketmq_consumers import consumer_contract_of, unsuited
 from tandem.drill.targets.rocketmq_contract import Contract, contract_of, not_as_assumed
 from tandem.drill.targets.rocketmq_layout import Mode
 from tandem.drill.targets.rocketmq_watch import (
@@ -53,6 +55,7 @@ from tandem.drill.targets.rocketmq_watch import (
     watch_broker,
     watch_controllers,
 )
+from tandem.drill.targets.tandem_cluster import REPEATS_DELAYS
 from tandem.drill.targets.target import Ground, Running, Task, cannot
 from tandem.drill.watch import SILENT_SECONDS, watch_node
 from tandem.tls_files import TLSFileError
@@ -63,7 +66,6 @@ from tandem.wire.response_code import ResponseCode
 ANSWER_SECONDS_MAX: Final = 20.0
 """For a node that was started, times the patience of the file."""
 
-TOPIC_SECONDS_MAX: Final = 20.0
 LOG_FOLDER: Final = "commitlog"
 
 _CLASSIC_4: Final = (
@@ -95,6 +97,8 @@ class ProcessesTarget:
         self._file = file
         self.faults: frozenset[Fault] = file.faults
         self._contract = _contract_of_rocketmq(file) if file.kind.is_rocketmq else None
+        # What becomes of them with RocketMQ 4 nobody has seen.
+        self._has_consumers = file.consumers and not file.version.startswith("4.")
         self.group = _group_of(file, self._contract)
 
     def choose(self, names: Sequence[str], *, short: bool) -> list[Scenario]:
@@ -121,6 +125,7 @@ class ProcessesTarget:
         """
         file = self._file
         stores = {node.name: node.store or out / "data" / node.name for node in file.nodes}
+        suffix = f"-{secrets.token_hex(4)}"
         facts = TargetFacts(
             name=self.name,
             version=f"{file.kind} {file.version}".strip(),
@@ -128,16 +133,26 @@ class ProcessesTarget:
             name_servers=file.name_servers,
             contract=_words_of(file, self._contract),
             patience=float(file.patience),
-            topic=f"{TOPIC}-{secrets.token_hex(4)}",
+            topic=f"{TOPIC}{suffix}",
+            consumers_suffix=suffix,
+            has_consumers=self._has_consumers,
+            has_timers=True,
             has_past=True,
+            not_promised=REPEATS_DELAYS if file.kind is Kind.CLASSIC else {},
         )
         lease_ttl_ms = file.lease_ttl_ms
         if self._contract is not None:
             lease_ttl_ms = HEARTBEAT_MS
+            contract = self._contract
+            of_consumers = consumer_contract_of(
+                _mode_of(file), file.settings, not_promised=contract.not_promised
+            )
             facts = msgspec.structs.replace(
                 facts,
-                rules=self._contract.rules,
-                not_promised=self._contract.not_promised,
+                rules={**contract.rules, **of_consumers.rules},
+                not_promised={**contract.not_promised, **of_consumers.not_promised},
+                settle_seconds=SETTLE_SECONDS,
+                topic_copy_seconds=TOPIC_COPY_SECONDS,
                 attempt_ms=ATTEMPT_MS,
                 send_seconds_max=SEND_SECONDS_MAX,
                 refusal_is_clear=False,
@@ -179,17 +194,22 @@ class ProcessesTarget:
                 orders=admin if file.kind is Kind.FENCED and secret else None,
                 now=recording.clock.now,
             )
-            topic = ""
+            made = Made()
             try:
                 await nodes.begin(ANSWER_SECONDS_MAX * file.patience)
                 _check_stores(file)
-                await self._check_settings(admin)
-                topic = plan.topic
-                yield self._what_runs(nodes, network, access, admin, askers, recording)
+                has_timers = await self._check_settings(admin)
+                made = made_by(plan)
+                if recording.promises is not None:
+                    for apart_ms in (file.clock_ms, -file.clock_ms):
+                        recording.promises.allow_early(apart_ms)
+                running = self._what_runs(nodes, network, access, admin, askers, recording)
+                running.has_timers = has_timers
+                yield running
                 await self._fetch(commands, plan, recording)
             finally:
                 with trio.CancelScope(shield=True):
-                    recording.notes += await _put_back(nodes, network, admin, topic)
+                    recording.notes += await put_back(nodes, network, admin, made)
 
     def _commands_of(self, node: ProcessNode, out: Path) -> NodeCommands:
         log = out / "data" / "logs" / f"{node.name}.commands.log"
@@ -241,30 +261,53 @@ class ProcessesTarget:
         running.network = network if cuts else None
         return running
 
-    async def _check_settings(self, admin: Admin) -> None:
-        """Compare the settings that the file gives with those that brokers say they have."""
-        if not self._file.kind.is_rocketmq:
-            return
+    async def _check_settings(self, admin: Admin) -> bool:
+        """Compare the settings that the file gives with those that brokers say they have.
+
+        Returns whether all that may be master take messages with a time of their own.
+        """
+        has_timers = True
         for node in self._file.nodes:
-            given = dict(self._file.settings)
-            if node is not self._file.nodes[0]:
-                given.pop("brokerRole", None)
+            decides = self._decides(node)
+            if not self._file.kind.is_rocketmq and not (self._has_consumers and decides):
+                continue
             try:
                 said = await admin.broker_config(node.client_address)
             except ClientError as error:
                 raise TargetError(f"{node.name} does not say its settings: {error}") from error
-            assumed = not_as_assumed(given, said) if self._decides(node) else []
-            if assumed:
-                raise TargetError(
-                    f"{node.name} has {'; '.join(assumed)}, and the file does not say so: what it"
-                    " promises would not be what the drill judges by; add that to `settings`"
-                )
-            others = as_given(given, said)
-            if others:
-                raise TargetError(
-                    f"{node.name} has other settings than the file gives: {'; '.join(others)}: what"
-                    " it promises would not be what the drill judges by; correct `settings`"
-                )
+            if self._file.kind.is_rocketmq:
+                self._compare(node, said)
+            if self._has_consumers and decides:
+                self._check_groups(node, said)
+                has_timers = has_timers and said.get("timerWheelEnable", "true") == "true"
+        return has_timers
+
+    def _compare(self, node: ProcessNode, said: Mapping[str, str]) -> None:
+        """Raise TargetError if what it promises would not be what the drill judges by."""
+        given = dict(self._file.settings)
+        if node is not self._file.nodes[0]:
+            given.pop("brokerRole", None)
+        assumed = not_as_assumed(given, said) if self._decides(node) else []
+        if assumed:
+            raise TargetError(
+                f"{node.name} has {'; '.join(assumed)}, and the file does not say so: what it"
+                " promises would not be what the drill judges by; add that to `settings`"
+            )
+        others = as_given(given, said)
+        if others:
+            raise TargetError(
+                f"{node.name} has other settings than the file gives: {'; '.join(others)}: what"
+                " it promises would not be what the drill judges by; correct `settings`"
+            )
+
+    def _check_groups(self, node: ProcessNode, said: Mapping[str, str]) -> None:
+        """Raise TargetError if groups of consumers cannot be played there."""
+        others = unsuited(said)
+        if others:
+            raise TargetError(
+                f"{node.name} has {'; '.join(others)}, with which groups of consumers cannot be"
+                f" drilled; say `consumers: false` in {self._file.file} to drill sends alone"
+            )
 
     def _decides(self, node: ProcessNode) -> bool:
         """Whether its settings say what SEND_OK means: those of each node that may be master."""
@@ -346,19 +389,21 @@ def _group_of(file: ProcessFile, contract: Contract | None) -> Group:
 
 
 def _contract_of_rocketmq(file: ProcessFile) -> Contract:
-    if file.kind is Kind.ROCKETMQ_CONTROLLER:
-        mode = Mode.CONTROLLER
-    else:
-        roles = {"SYNC_MASTER": Mode.SYNC_MASTER, "ASYNC_MASTER": Mode.ASYNC_MASTER}
-        role = file.settings.get("brokerRole", "")
-        if role not in roles:
-            raise BadOptionsError(
-                f"{file.file}: settings.brokerRole is {role!r}; give that of the master,"
-                " SYNC_MASTER or ASYNC_MASTER: it says what SEND_OK means"
-            )
-        mode = roles[role]
     is_4 = file.version.startswith("4.")
-    return contract_of(mode, file.settings, is_4=is_4, node_count=len(file.nodes))
+    return contract_of(_mode_of(file), file.settings, is_4=is_4, node_count=len(file.nodes))
+
+
+def _mode_of(file: ProcessFile) -> Mode:
+    if file.kind is Kind.ROCKETMQ_CONTROLLER:
+        return Mode.CONTROLLER
+    roles = {"SYNC_MASTER": Mode.SYNC_MASTER, "ASYNC_MASTER": Mode.ASYNC_MASTER}
+    role = file.settings.get("brokerRole", "")
+    if role not in roles:
+        raise BadOptionsError(
+            f"{file.file}: settings.brokerRole is {role!r}; give that of the master,"
+            " SYNC_MASTER or ASYNC_MASTER: it says what SEND_OK means"
+        )
+    return roles[role]
 
 
 def _words_of(file: ProcessFile, contract: Contract | None) -> str:
@@ -426,42 +471,3 @@ def _check_stores(file: ProcessFile) -> None:
                 f"the store of {node.name}, {node.store}, {what}; correct `store`, or give a"
                 " command `fetch` if it is on another machine"
             )
-
-
-async def _put_back(
-    nodes: ProcessNodes, network: ProcessNetwork, admin: Admin, topic: str
-) -> list[str]:
-    """Leave the cluster as it was found, without the drill's topic; return what could not be."""
-    left: list[str] = []
-    with trio.move_on_after(RESTORE_SECONDS_MAX):
-        try:
-            await network.heal()
-        except DrillError as error:
-            left.append(f"not put back: {error}")
-        left += await nodes.let_run()
-        if topic:
-            left += await _take_away(admin, topic)
-        return left + await nodes.stop_started()
-    return [
-        *left,
-        f"the cluster was not put in order within {RESTORE_SECONDS_MAX:g} s; look after it",
-    ]
-
-
-async def _take_away(admin: Admin, topic: str) -> list[str]:
-    """Delete the drill's topic: after a failover it may take a moment until somebody can."""
-    reason, is_gone = "no answer", False
-    with trio.move_on_after(TOPIC_SECONDS_MAX):
-        while True:
-            try:
-                await admin.delete_topic(topic)
-            except ClientError as error:
-                # It was never created, or the answer to an earlier attempt was lost.
-                is_gone = getattr(error, "cause", None) is RouteCause.NO_TOPIC
-                reason = str(error)
-                await trio.sleep(LOOK_SECONDS)
-            else:
-                return []
-    if is_gone:
-        return []
-    return [f"topic {topic} is still there: {reason}; `tandem topic delete {topic}` takes it away"]

@@ -62,6 +62,10 @@ SETTLE_SECONDS: Final = 6.0
 """A broker notes which transactions are over up to 3 s later (`transactionOpBatchInterval`): all
 logs have to have that before the first broker is stopped."""
 
+TOPIC_COPY_SECONDS: Final = 120.0
+"""Without a controller a slave copies new topics once a minute, by
+BrokerController.initializeBrokerScheduledTasks: it is given two of them."""
+
 SLAVE_TIMEOUT_MS: Final = 3_000
 MESSAGE_BYTES_MAX: Final = 4 << 20
 BASES_TRIED_MAX: Final = 20
@@ -152,6 +156,7 @@ class RocketMQTarget:
                 has_consumers=are_groups_played(self._layout.settings, is_4=self._jars.is_4),
                 has_timers=self._layout.settings.get("timerWheelEnable", "true") == "true",
                 settle_seconds=SETTLE_SECONDS,
+                topic_copy_seconds=TOPIC_COPY_SECONDS,
             ),
         )
 
@@ -289,9 +294,17 @@ class RunningRocketMQ(Running):
         access: ClusterAccess,
         admin: Admin,
         watchers: Sequence[Task],
+        has_timers: bool = True,
     ) -> None:
         """Take the `addresses` of the brokers beside what every target has."""
-        super().__init__(nodes=nodes, network=None, access=access, admin=admin, watchers=watchers)
+        super().__init__(
+            nodes=nodes,
+            network=None,
+            access=access,
+            admin=admin,
+            watchers=watchers,
+            has_timers=has_timers,
+        )
         self._addresses = addresses
 
     async def wait_for_topic(self, topic: str) -> None:

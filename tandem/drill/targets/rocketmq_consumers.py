@@ -32,6 +32,7 @@ from tandem.drill.consumers.promises import (
 )
 from tandem.drill.judgement import READS
 from tandem.drill.targets.rocketmq_layout import Mode
+from tandem.wire.delay_level import MESSAGE_DELAY_LEVEL
 
 _ALWAYS: Final[Mapping[str, str]] = {
     STRANGE: "a pull is answered with the records of the log (DefaultMessageStore.getMessage)",
@@ -103,6 +104,25 @@ def are_groups_played(settings: Mapping[str, str], *, is_4: bool) -> bool:
     """
     makes_groups = settings.get("autoCreateSubscriptionGroup", "true") == "true"
     return makes_groups and "messageDelayLevel" not in settings and not is_4
+
+
+_WANTED: Final[Mapping[str, str]] = {
+    "autoCreateSubscriptionGroup": "true",
+    "rejectTransactionMessage": "false",
+    "messageDelayLevel": MESSAGE_DELAY_LEVEL,
+}
+
+
+def unsuited(said: Mapping[str, str]) -> list[str]:
+    """Return the settings, as a broker says them, with which the load of groups cannot be played.
+
+    One that it does not say, its version does not have.
+    """
+    return [
+        f"{key}={said[key]}"
+        for key, wanted in _WANTED.items()
+        if said.get(key, wanted).strip() != wanted
+    ]
 
 
 class ConsumerContract(msgspec.Struct, frozen=True, kw_only=True):

@@ -13,9 +13,8 @@ import trio.testing
 
 from tandem.client import GroupNotFoundError, ReceivedMessage
 from tandem.cluster_file.choices import GroupKind
-from tandem.drill.consumers.clients import GROUPS
 from tandem.drill.consumers.lines import read_lines
-from tandem.drill.consumers.load import QUEUE_COUNTS
+from tandem.drill.consumers.names import GROUPS, Topics
 from tandem.drill.java_witness import Delivery, WitnessJava
 from tandem.drill.plan import Plan, TargetFacts
 from tandem.drill.play import (
@@ -235,7 +234,7 @@ async def test_the_load_waits_until_each_node_knows_each_topic_that_it_is_for(
 
     await _create_topic(running, plan, workload, ())  # type: ignore[arg-type]
 
-    assert awaited == created == [plan.topic, *(QUEUE_COUNTS if has_consumers else ())]
+    assert awaited == created == [plan.topic, *(Topics().queue_counts if has_consumers else ())]
     assert len(workload.readers) == QUEUE_COUNT
 
 

@@ -3,9 +3,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from tandem.drill.consumers.clients import GROUPS
 from tandem.drill.consumers.lines import Answered, Kind, Sent
-from tandem.drill.consumers.load import PLAIN_TOPIC
+from tandem.drill.consumers.names import GROUPS, Topics
 from tandem.drill.consumers.promises import Promises
 from tandem.drill.evidence import PROMISES
 from tandem.drill.headline import in_words
@@ -382,7 +381,7 @@ def test_groups_for_which_nothing_was_acknowledged_were_promised_nothing() -> No
         promises = Promises(GROUPS)
         for number, status in enumerate(statuses):
             name = f"plain-{number}"
-            promises.take(Sent(message_id=name, kind=Kind.PLAIN, topic=PLAIN_TOPIC, at_ms=1.0))
+            promises.take(Sent(message_id=name, kind=Kind.PLAIN, topic=Topics().plain, at_ms=1.0))
             promises.take(Answered(message_id=name, status=status, reason="", at_ms=2.0))
         return samples.summary(promises=promises)
 

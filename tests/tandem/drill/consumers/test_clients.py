@@ -9,15 +9,16 @@ import trio
 import trio.testing
 
 from tandem.client.cluster_access import ClusterAccess
-from tandem.drill.consumers.clients import GROUPS, MEMBERS, consumer_tasks, create_topics
-from tandem.drill.consumers.load import QUEUE_COUNTS, RECONSUME_MAX, ConsumerLoad
+from tandem.drill.consumers.clients import consumer_tasks, create_topics
+from tandem.drill.consumers.load import ConsumerLoad
+from tandem.drill.consumers.names import GROUPS, Topics
 from tandem.drill.consumers.promises import Promises
 from tandem.drill.ledger import Ledger
 
 NOBODY = ClusterAccess(["127.0.0.1:1"])
 
 
-class Topics:
+class CreatesTopics:
     """Notes what is created."""
 
     def __init__(self) -> None:
@@ -28,22 +29,14 @@ class Topics:
         self.created.append((topic, queue_nums, broker_name))
 
 
-def test_every_topic_is_read_by_a_group_and_each_group_has_members() -> None:
-    assert {topic for group in GROUPS for topic in group.topics} == set(QUEUE_COUNTS)
-    assert set(MEMBERS) == {group.name for group in GROUPS}
-    assert min(MEMBERS.values()) >= 1
-    assert [group.reconsume_max for group in GROUPS if group.reconsume_max] == [RECONSUME_MAX]
-    (orderly,) = (group for group in GROUPS if group.is_orderly)
-    assert MEMBERS[orderly.name] > 1, "a queue goes from one member to another"
-    assert all(QUEUE_COUNTS[topic] >= MEMBERS[orderly.name] for topic in orderly.topics)
-
-
 async def test_every_topic_is_created_at_the_broker() -> None:
-    admin = Topics()
+    admin, topics = CreatesTopics(), Topics("-of-this-drill")
 
-    await create_topics(admin, "broker-b")
+    await create_topics(admin, "broker-b", topics)
 
-    assert admin.created == [(topic, count, "broker-b") for topic, count in QUEUE_COUNTS.items()]
+    assert admin.created == [
+        (topic, count, "broker-b") for topic, count in topics.queue_counts.items()
+    ]
 
 
 async def test_each_kind_of_message_and_each_member_is_a_task(
@@ -69,9 +62,7 @@ async def test_each_kind_of_message_and_each_member_is_a_task(
                 assert names["send_timed"] == has_timers
                 assert names["watch_offsets"] == 1
                 assert names["watch_dead_letters"] == 1
-                assert names["read"] == sum(
-                    len(group.topics) * MEMBERS[group.name] for group in GROUPS
-                )
+                assert names["read"] == sum(len(group.topics) * group.members for group in GROUPS)
 
 
 def _name(task: object) -> str:

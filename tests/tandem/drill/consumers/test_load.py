@@ -27,9 +27,9 @@ from tandem.client import (
     TransactionState,
 )
 from tandem.client.admin_results import GroupDescription, GroupQueue
-from tandem.drill.consumers.clients import FIRST, GROUPS, ORDERED, RETRYING
 from tandem.drill.consumers.lines import Answered, Ended, Sent, read_lines
 from tandem.drill.consumers.load import DELAYS_MS, ConsumerLoad
+from tandem.drill.consumers.names import FIRST, GROUPS, ORDERED, RETRYING
 from tandem.drill.consumers.promises import (
     EARLY,
     MEMBER_ENDED,

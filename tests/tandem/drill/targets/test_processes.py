@@ -1,5 +1,6 @@
 """A deployed cluster as a target, before anything runs; whole drills: tests/faults."""
 
+from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -9,11 +10,12 @@ import trio
 
 from tandem.client import Admin, BrokerError
 from tandem.cluster_file.secret_file import SecretFileError
+from tandem.drill.consumers.promises import Promises
 from tandem.drill.errors import BadOptionsError, TargetError
 from tandem.drill.outcomes import FLUSH_SLAVE_TIMEOUT, SEND_OK, SLAVE_NOT_AVAILABLE
 from tandem.drill.recording import Recording
 from tandem.drill.scenario_file import FOLDER, catalogue
-from tandem.drill.targets import processes
+from tandem.drill.targets import processes, putting_back
 from tandem.drill.targets.process_nodes import RefusedError
 from tandem.drill.targets.processes import ProcessesTarget
 from tandem.drill.targets.rocketmq_contract import DECIDING
@@ -134,8 +136,9 @@ async def test_a_drill_that_is_cut_short_leaves_the_nodes_as_they_were_found(
         return ["the topic is gone"]
 
     monkeypatch.setattr(processes, "_answers", answers)
-    monkeypatch.setattr(processes, "_take_away", take_away)
+    monkeypatch.setattr(putting_back, "take_away", take_away)
     done = tmp_path / "done"
+    monkeypatch.setattr(Admin, "broker_config", partial(Brokers.broker_config, Brokers()))
     commands = {
         "find": "cat $NODE.pid 2>/dev/null",
         "start": f"echo 7 > $NODE.pid; echo start $NODE >> {done}",
@@ -249,6 +252,114 @@ async def test_the_slaves_of_a_classic_group_decide_nothing(tmp_path: Path) -> N
     brokers.said["transientStorePoolEnable"] = "true"
     with pytest.raises(TargetError):
         await check_settings(target, brokers)
+
+
+async def test_groups_of_consumers_are_played_with_names_of_the_drill_alone(tmp_path: Path) -> None:
+    fenced = read(tmp_path, kind="fenced")
+    target = ProcessesTarget(fenced)
+    first, second = (target.lay_out(tmp_path, ()).facts for _ in range(2))
+    assert first.has_consumers
+    assert first.consumers_suffix != second.consumers_suffix
+    assert first.not_promised == {}
+    classic = ProcessesTarget(read(tmp_path)).lay_out(tmp_path, ()).facts
+    assert list(classic.not_promised) == ["consumers_repeated_delays"]
+
+    sends = ProcessesTarget(read(tmp_path, consumers=False)).lay_out(tmp_path, ()).facts
+    assert not sends.has_consumers
+
+
+def test_what_rocketmq_promises_to_groups_follows_from_the_settings(tmp_path: Path) -> None:
+    settings = {"brokerRole": "SYNC_MASTER", "inSyncReplicas": "2"}
+    file = read(tmp_path, kind="rocketmq-classic", settings=settings)
+    facts = ProcessesTarget(file).lay_out(tmp_path, ()).facts
+    assert facts.has_consumers
+    assert "consumers_passed_over" in facts.rules
+    assert "consumers_repeated_transactions" in facts.not_promised
+    assert facts.settle_seconds > 0
+    assert facts.topic_copy_seconds > 60, "slaves without a controller copy topics once a minute"
+
+    old = msgspec.structs.replace(file, version="4.9.8")
+    assert not ProcessesTarget(old).lay_out(tmp_path, ()).facts.has_consumers
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("autoCreateSubscriptionGroup", "false"),
+        ("rejectTransactionMessage", "true"),
+        ("messageDelayLevel", "3s 5s"),
+    ],
+)
+@pytest.mark.parametrize("kind", ["fenced", "rocketmq-classic"])
+async def test_nodes_on_which_groups_cannot_be_played_are_named_with_the_way_out(
+    kind: str, key: str, value: str, tmp_path: Path
+) -> None:
+    given = {"settings": {"brokerRole": "SYNC_MASTER"}} if kind.startswith("rocketmq") else {}
+    brokers = Brokers(**{key: value})
+
+    with pytest.raises(TargetError, match=rf"a has {key}=.*`consumers: false`"):
+        await check_settings(ProcessesTarget(read(tmp_path, kind=kind, **given)), brokers)
+
+    sends = read(tmp_path, kind=kind, consumers=False, **given)
+    await check_settings(ProcessesTarget(sends), brokers)
+
+
+async def test_messages_have_times_where_each_possible_master_takes_them(tmp_path: Path) -> None:
+    fenced, classic = (ProcessesTarget(read(tmp_path, kind=kind)) for kind in ("fenced", "classic"))
+    brokers = Brokers(timerWheelEnable="true")
+    assert await fenced._check_settings(cast("Admin", brokers))
+    brokers.of_slave = {"timerWheelEnable": "false"}
+    assert not await fenced._check_settings(cast("Admin", brokers))
+    assert await classic._check_settings(cast("Admin", brokers)), "slaves take none"
+
+
+async def test_clocks_that_are_apart_make_nothing_early(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One node's may be ahead of the drill's, and another's behind."""
+
+    class Notes:
+        def __init__(self) -> None:
+            self.allowed: list[float] = []
+
+        def allow_early(self, milliseconds: float) -> None:
+            self.allowed.append(milliseconds)
+
+    for name in "ab":
+        (tmp_path / name).mkdir()
+
+    async def answers(*_: object) -> bool:
+        await trio.lowlevel.checkpoint()
+        return True
+
+    async def nothing(*_: object) -> list[str]:
+        await trio.lowlevel.checkpoint()
+        return []
+
+    async def config(*_: object) -> dict[str, str]:
+        await trio.lowlevel.checkpoint()
+        return {}
+
+    monkeypatch.setattr(processes, "_answers", answers)
+    monkeypatch.setattr(putting_back, "take_away", nothing)
+    monkeypatch.setattr(Admin, "broker_config", config)
+    commands = {"find": "echo 7", "start": "true"}
+    target = ProcessesTarget(read(tmp_path, commands=commands, clock_ms=700))
+    (scenario,) = target.choose(["master-loss"], short=False)
+    facts = target.lay_out(tmp_path / "report", [scenario]).facts
+    plan = msgspec.structs.replace(
+        samples.plan(scenario), out=tmp_path / "report", group=target.group, target=facts
+    )
+    (tmp_path / "report" / "data" / "logs").mkdir(parents=True)
+    recording = Recording(Clock(0.0, 0.0), target.group)
+    notes = Notes()
+    recording.promises = cast("Promises", notes)
+
+    with trio.CancelScope() as scope:
+        async with target.running(plan, recording):
+            scope.cancel()
+
+    assert sorted(notes.allowed) == [-700, 700]
 
 
 async def test_a_version_without_such_a_setting_has_none_of_its_effects(tmp_path: Path) -> None:
