@@ -121,6 +121,16 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
         return self.target.topic
 
     @property
+    def readers_group(self) -> str:
+        """Of those that read along, without offsets of a group."""
+        return f"{self.topic}-readers"
+
+    @property
+    def rereaders_group(self) -> str:
+        """Of the one that reads again what was read."""
+        return f"{self.topic}-rereaders"
+
+    @property
     def consumer_topics(self) -> Topics | None:
         """What the consumers' load sends to; None where consumers are not audited."""
         return Topics(self.target.consumers_suffix) if self.target.has_consumers else None

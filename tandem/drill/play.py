@@ -352,12 +352,12 @@ async def _clients(stack: AsyncExitStack, plan: Plan, workload: Workload) -> lis
         )
         tasks.append(partial(workload.produce, state, await stack.enter_async_context(producer)))
     consumers = [
-        await stack.enter_async_context(PullConsumer(plan.access, group="tandem-drill-readers"))
+        await stack.enter_async_context(PullConsumer(plan.access, group=plan.readers_group))
         for _ in range(READER_CLIENTS)
     ]
     for number, reader in enumerate(workload.readers.values()):
         tasks.append(partial(workload.read_along, reader, consumers[number % READER_CLIENTS]))
-    rereader = PullConsumer(plan.access, group="tandem-drill-rereaders")
+    rereader = PullConsumer(plan.access, group=plan.rereaders_group)
     tasks.append(partial(workload.reread, await stack.enter_async_context(rereader)))
     return tasks
 

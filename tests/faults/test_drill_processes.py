@@ -75,10 +75,10 @@ def topics_of(spec: ClusterSpec) -> list[str]:
 
 
 def groups_of(spec: ClusterSpec) -> list[str]:
-    """The groups of the consumers' load that brokers still know."""
+    """The groups of drills that brokers still know."""
     with BlockingAdmin([node.client_address for node in spec.nodes]) as admin:
         names = [group.name for group in admin.consumer_groups()]
-    return [name for name in names if not name.startswith("tandem-drill-reader")]
+    return [name for name in names if name.startswith("tandem-drill")]
 
 
 def check_groups(summary: dict[str, Any], *, has_timers: bool) -> None:

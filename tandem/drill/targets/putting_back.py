@@ -10,6 +10,7 @@ import trio
 from tandem.client import Admin, ClientError, GroupNotFoundError, RouteCause
 from tandem.drill.consumers.names import groups_of, letters_group
 from tandem.drill.errors import DrillError
+from tandem.drill.java_witness import GROUP_SUFFIX
 from tandem.drill.plan import Plan
 from tandem.drill.scenario import LOOK_SECONDS
 from tandem.drill.targets.process_nodes import RESTORE_SECONDS_MAX, ProcessNetwork, ProcessNodes
@@ -26,11 +27,14 @@ class Made(msgspec.Struct, frozen=True, kw_only=True):
 
 def made_by(plan: Plan) -> Made:
     """Return what the drill of a plan makes, once its clients run."""
-    topics = plan.consumer_topics
-    if topics is None:
-        return Made(topics=(plan.topic,))
-    names = [group.name for group in groups_of(topics)]
-    return Made(topics=(plan.topic, *topics.queue_counts), groups=(*names, letters_group(topics)))
+    topics, groups = [plan.topic], [plan.readers_group, plan.rereaders_group]
+    if plan.witness is not None:
+        groups.append(plan.topic + GROUP_SUFFIX)
+    if plan.consumer_topics is not None:
+        topics += plan.consumer_topics.queue_counts
+        groups += [group.name for group in groups_of(plan.consumer_topics)]
+        groups.append(letters_group(plan.consumer_topics))
+    return Made(topics=topics, groups=groups)
 
 
 async def put_back(
