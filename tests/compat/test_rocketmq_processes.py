@@ -164,6 +164,9 @@ def test_a_deployed_sync_master_is_drilled_with_javas_client_as_witness(tmp_path
     assert summary["target"]["version"] == "rocketmq-classic 5.3.3"
     assert "2 replicas" in summary["target"]["contract"]
     assert summary["promises_broken"] == 0, done.stdout
+    consumers = summary["consumers"]
+    assert all(consumers["handled"].values())
+    assert not consumers["broken_counts"]
     witness = summary["witness"]
     assert witness["deliveries"] > 0
     assert {witness[name] for name in ("missing", "different", "unknown", "out_of_order")} == {0}
