@@ -20,7 +20,7 @@ from typing import Final
 
 import msgspec
 
-from benchmarks.pipelined import LoadError, send_frames
+from benchmarks.pipelined import BODY, LoadError, send_frames
 
 STEPS: Final = 64
 """Counters for each doubling."""
@@ -114,10 +114,12 @@ class OpenLoop:
         rate: float,
         connections: int,
         wait: bool,
+        body: bytes = BODY,
     ) -> None:
         """Connect; nothing is sent before `run_until`."""
-        self._rate = rate
-        self._templates = [_cut(frame) for frame in send_frames(topic, 64, wait=wait)[:64]]
+        self.rate = rate
+        frames = send_frames(topic, 64, wait=wait, body=body)[:64]
+        self._templates = [_cut(frame) for frame in frames]
         self._poll = stack.enter_context(select.epoll())
         self._connections: dict[int, _Connection] = {}
         for _ in range(connections):
@@ -147,7 +149,7 @@ class OpenLoop:
                 self._send_due(now, into)
             elif not self._due_at:
                 return
-            next_due = self.begin + self._number / self._rate
+            next_due = self.begin + self._number / self.rate
             wait = min(max(next_due - time.perf_counter(), 0.0), WAIT_SECONDS_MAX)
             for fd, events in self._poll.poll(wait if sends else WAIT_SECONDS_MAX):
                 one = self._connections[fd]
@@ -161,7 +163,7 @@ class OpenLoop:
     def _send_due(self, now: float, into: Interval) -> None:
         touched = set()
         for _ in range(SENDS_A_STEP):
-            due = self.begin + self._number / self._rate
+            due = self.begin + self._number / self.rate
             if due > now:
                 break
             opaque = _OPAQUE_FIRST + self._number % (_OPAQUE_LAST - _OPAQUE_FIRST)

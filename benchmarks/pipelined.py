@@ -67,20 +67,29 @@ class Answered(msgspec.Struct, frozen=True):
     messages_in_all: int
 
 
-def send_frames(topic: str, depth: int, *, wait: bool, batch: int = 1) -> list[bytes]:
+def send_frames(
+    topic: str, depth: int, *, wait: bool, batch: int = 1, body: bytes = BODY
+) -> list[bytes]:
     """Return a ring of SEND_MESSAGE_V2 frames with JSON headers, or of batches.
 
     Each message has KEYS and UNIQ_KEY as RocketMQ's client sends them.
     """
     count = max(depth, RING_FRAMES // batch)
     return [
-        send_frame(topic, number, wait=wait, batch=batch, queue_id=number % QUEUES)
+        send_frame(topic, number, wait=wait, batch=batch, queue_id=number % QUEUES, body=body)
         for number in range(count)
     ]
 
 
 def send_frame(
-    topic: str, number: int, *, wait: bool, queue_id: int, batch: int = 1, queues: int = QUEUES
+    topic: str,
+    number: int,
+    *,
+    wait: bool,
+    queue_id: int,
+    batch: int = 1,
+    queues: int = QUEUES,
+    body: bytes = BODY,
 ) -> bytes:
     """Return the frame with this number; a topic that is new gets this many queues."""
     properties = [
@@ -91,9 +100,8 @@ def send_frame(
         }
         for index in range(batch)
     ]
-    body = BODY
     if batch > 1:
-        body = b"".join(encode_batch_entry(0, BODY, encode_properties(each)) for each in properties)
+        body = b"".join(encode_batch_entry(0, body, encode_properties(each)) for each in properties)
     header = SendMessageRequestHeaderV2(
         producer_group="bench",
         topic=topic,

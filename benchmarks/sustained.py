@@ -1,10 +1,13 @@
 """What does a group take for long, and how long is it out of sync after a fault?
 
-    python benchmarks/sustained.py --kind sync --rate 5000 --seconds 3600 [--interval 60]
+    python benchmarks/sustained.py --kind sync --rate 5000 | --disk-share 50 80 95
+        [--seconds 3600] [--interval 60] [--body-bytes 1024] [--rocketmq]
         [--fault stopped|slow --fault-seconds 60 --bound 60] [--cold-reader] [--cleaning]
 
-An open loop (`open_loop.py`): sends of 1,024 bytes leave at a fixed rate, and a latency counts from
-the intended time. Kinds:
+An open loop (`open_loop.py`): sends leave at a fixed rate, and a latency counts from the intended
+time. --disk-share measures how fast the disk takes what is written and synced, and goes on at these
+percentages of that, one after the other on one group, each for its part of --seconds: every node
+is on that disk, so each has a part of it. Kinds:
 
     async     one node; a put is answered when it is in the log
     sync      master and slave, SYNC_MASTER; answered when the slave has it
@@ -19,7 +22,8 @@ longest, sends without an answer at its end, and how many bytes the others are b
 until the group is in sync: everybody connected, and less than a second of the load behind. If that
 takes longer than --bound seconds, the exit status is 1. --cold-reader pulls from the oldest message
 on, ten times a second, with the files dropped from the page cache before each pull. --cleaning has
-small files that are deleted as soon as another is begun.
+small files that are deleted as soon as another is begun. With several shares there is a fault in
+each. --rocketmq does the same with brokers of RocketMQ 5.3.3, of all kinds but fenced.
 """
 
 from __future__ import annotations
@@ -45,7 +49,14 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks.open_loop import Interval, OpenLoop
 from benchmarks.pipelined import LoadError
-from benchmarks.rivals import Server, our_fenced_group, our_group, pause, wait_in_sync
+from benchmarks.rivals import (
+    Server,
+    our_fenced_group,
+    our_group,
+    pause,
+    rocketmq_group,
+    wait_in_sync,
+)
 from benchmarks.side_by_side import say
 from tandem.wire.remoting_command import RemotingCommand, SerializeType, encode_frame
 from tandem.wire.request_code import RequestCode
@@ -56,8 +67,13 @@ KINDS: Final = ("async", "sync", "fenced", "flushed")
 FAULTS: Final = ("stopped", "slow")
 FOLLOWERS: Final = {"async": 0, "sync": 1, "fenced": 2, "flushed": 1}
 SLOW_STOPPED_SECONDS: Final = 0.045
-RECORD_BYTES: Final = 1_300
-"""A little more than a message of the load takes in the log."""
+RECORD_BYTES: Final = 276
+"""What a message of the load takes in the log beside its body, a little more; with its place in a
+queue."""
+
+DISK_SECONDS: Final = 20.0
+DISK_FILE_BYTES: Final = 1 << 30
+DISK_STEP_BYTES: Final = 16 << 20
 
 IN_SYNC_BYTES_MIN: Final = 64 * 1024
 LOOK_SECONDS: Final = 0.2
@@ -72,7 +88,10 @@ class Options(msgspec.Struct, frozen=True):
     """What was asked for."""
 
     kind: str
-    rate: float
+    rate: float | None
+    disk_share: list[float] | None
+    body_bytes: int
+    rocketmq: bool
     seconds: float
     interval: float
     connections: int
@@ -85,12 +104,22 @@ class Options(msgspec.Struct, frozen=True):
 
 def why_not(options: Options) -> str | None:
     """Return what is wrong with the options, in a sentence; None: nothing."""
-    seconds, fault_seconds = options.seconds, options.fault_seconds
+    shares = options.disk_share or []
+    seconds, fault_seconds = options.seconds / max(1, len(shares)), options.fault_seconds
     has_fault = options.fault is not None
+    rate = options.rate or 0.0
     complaints = {
-        f"--rate {options.rate:g} is not between 1 and 1,000,000 messages a second": not (
-            1 <= options.rate <= 1_000_000
+        "one of --rate and --disk-share is wanted": (options.rate is None) == (not shares),
+        f"--rate {rate:g} is not between 1 and 1,000,000 messages a second": (
+            options.rate is not None and not 1 <= rate <= 1_000_000
         ),
+        "--disk-share are percentages above 0, up to 200": not all(
+            0 < share <= 200 for share in shares
+        ),
+        f"--body-bytes {options.body_bytes} is not between 1 and 4,000,000": not (
+            1 <= options.body_bytes <= 4_000_000
+        ),
+        "--rocketmq has no kind fenced": options.rocketmq and options.kind == "fenced",
         "--seconds and --interval are more than 0": not (seconds > 0 and options.interval > 0),
         f"--interval {options.interval:g} is longer than the run of {seconds:g} s": (
             options.interval > seconds
@@ -105,7 +134,7 @@ def why_not(options: Options) -> str | None:
             has_fault and not (fault_seconds > 0 and options.bound > 0)
         ),
         f"a fault of {fault_seconds:g} s that begins after a third of {seconds:g} s is not over"
-        f" before the end: give --seconds {1.5 * fault_seconds:g} or more": (
+        f" before the end: give --seconds {1.5 * fault_seconds * max(1, len(shares)):g} or more": (
             has_fault and seconds / 3 + fault_seconds > seconds
         ),
     }
@@ -114,6 +143,11 @@ def why_not(options: Options) -> str | None:
 
 def start(stack: ExitStack, directory: Path, options: Options) -> Server:
     """Have a group up."""
+    if options.rocketmq:
+        more = {"flushDiskType": "SYNC_FLUSH"} if options.kind == "flushed" else {}
+        if options.cleaning:
+            more["mappedFileSizeCommitLog"] = str(_SMALL_FILE_BYTES)
+        return stack.enter_context(rocketmq_group(directory, FOLLOWERS[options.kind], more))
     store: dict[str, Any] = {"file_reserved_time_hours": 72, "disk_max_used_space_ratio": 90}
     if options.cleaning:
         store = {"mapped_file_size_commit_log_bytes": _SMALL_FILE_BYTES}
@@ -187,13 +221,15 @@ class Run:
         self._load = load
         self._followers = FOLLOWERS[options.kind]
         self._all = Interval()
-        self._bytes_max = max(IN_SYNC_BYTES_MIN, int(options.rate * RECORD_BYTES))
+        self._bytes_max = max(
+            IN_SYNC_BYTES_MIN, int(load.rate * (options.body_bytes + RECORD_BYTES))
+        )
 
-    def go(self) -> bool:
+    def go(self, seconds: float) -> bool:
         """Run it and print its lines; return whether the group was in sync within the bound."""
         options, load = self._options, self._load
-        end = load.begin + options.seconds
-        fault_at = load.begin + options.seconds / 3 if options.fault else None
+        end = load.begin + seconds
+        fault_at = load.begin + seconds / 3 if options.fault else None
         fault: Fault | None = None
         in_sync_after: float | None = None
         over_at = 0.0
@@ -283,23 +319,56 @@ def _print_line(name: str, interval: Interval, more: str) -> None:
 def measure(options: Options) -> bool:
     """Run a load on a group of its own; return whether it was in sync again in time."""
     with tempfile.TemporaryDirectory(prefix="tandem-bench-") as at, ExitStack() as stack:
+        rates = [options.rate] if options.rate is not None else _rates(options, Path(at))
         server = start(stack, Path(at) / "group", options)
         wait_in_sync(server, TOPIC)
         reader = _cold_reader(stack, server, Path(at)) if options.cold_reader else None
-        load = OpenLoop(
-            stack,
-            server.address,
-            TOPIC,
-            rate=options.rate,
-            connections=options.connections,
-            wait=True,
-        )
-        is_well = Run(stack, server, options, load).go()
+        is_well = True
+        for rate in rates:
+            say(f"{rate:,.0f} messages a second of {options.body_bytes:,} bytes")
+            with ExitStack() as connections:
+                load = OpenLoop(
+                    connections,
+                    server.address,
+                    TOPIC,
+                    rate=rate,
+                    connections=options.connections,
+                    wait=True,
+                    body=os.urandom(options.body_bytes),
+                )
+                run = Run(stack, server, options, load)
+                is_well = run.go(options.seconds / len(rates)) and is_well
         if reader is not None:
             said, _ = reader.communicate()
             print(said or "the cold reader has failed", end="")
             is_well = is_well and reader.returncode == 0
     return is_well
+
+
+def _rates(options: Options, directory: Path) -> list[float]:
+    """Return how many messages a second are these shares of the disk's rate, over all nodes."""
+    bytes_a_second = disk_rate(directory)
+    say(f"the disk takes {bytes_a_second / 1e6:,.0f} MB/s, written and synced")
+    each = (options.body_bytes + RECORD_BYTES) * (1 + FOLLOWERS[options.kind])
+    return [share / 100 * bytes_a_second / each for share in options.disk_share or ()]
+
+
+def disk_rate(directory: Path, seconds: float = DISK_SECONDS) -> float:
+    """Return how many bytes a second a disk takes: one file, written anew, each part synced."""
+    step = os.urandom(DISK_STEP_BYTES)
+    place = directory / "disk"
+    written = 0
+    begin = time.perf_counter()
+    with place.open("wb", buffering=0) as file:
+        while (taken := time.perf_counter() - begin) < seconds:
+            if written % DISK_FILE_BYTES == 0:
+                file.truncate(0)
+                file.seek(0)
+            file.write(step)
+            os.fdatasync(file.fileno())
+            written += DISK_STEP_BYTES
+    place.unlink()
+    return written / taken
 
 
 def _cold_reader(stack: ExitStack, server: Server, directory: Path) -> subprocess.Popen[str]:
@@ -316,7 +385,12 @@ def options_of(arguments: Sequence[str] | None = None) -> Options:
     """Read the command line; wrong arguments end the program with a sentence and status 2."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--kind", choices=KINDS, required=True)
-    parser.add_argument("--rate", type=float, required=True, help="messages a second")
+    parser.add_argument("--rate", type=float, help="messages a second")
+    parser.add_argument(
+        "--disk-share", type=float, nargs="+", help="percentages of what the disk takes"
+    )
+    parser.add_argument("--body-bytes", type=int, default=1_024, help="of a message")
+    parser.add_argument("--rocketmq", action="store_true", help="RocketMQ 5.3.3 instead")
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--interval", type=float, default=10.0, help="seconds of a line")
     parser.add_argument("--connections", type=int, default=8)

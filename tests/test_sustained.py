@@ -8,13 +8,16 @@ from pathlib import Path
 import pytest
 
 from benchmarks.open_loop import Histogram, Interval
-from benchmarks.sustained import FOLLOWERS, KINDS, Options, why_not
+from benchmarks.sustained import FOLLOWERS, KINDS, Options, disk_rate, why_not
 from tests.support.paths import ROOT
 from tests.support.patience import PATIENCE_SECONDS
 
 GOOD = Options(
     kind="sync",
     rate=100.0,
+    disk_share=None,
+    body_bytes=1_024,
+    rocketmq=False,
     seconds=9.0,
     interval=3.0,
     connections=8,
@@ -54,6 +57,11 @@ BAD: dict[str, dict[str, object]] = {
     "--kind": {"kind": "async"},
     "--bound": {"bound": 0.0},
     "--seconds": {"fault_seconds": 8.0},
+    "one of --rate and --disk-share": {"disk_share": [50.0]},
+    "--disk-share are": {"rate": None, "disk_share": [0.0]},
+    "--body-bytes": {"body_bytes": 0},
+    "no kind fenced": {"rocketmq": True, "kind": "fenced"},
+    "after a third of 3 s": {"rate": None, "disk_share": [50.0, 80.0, 95.0], "fault_seconds": 2.5},
 }
 
 
@@ -62,6 +70,11 @@ def test_what_cannot_be_measured_is_refused_with_the_option_that_is_wrong(option
     values = {name: getattr(GOOD, name) for name in GOOD.__struct_fields__}
     assert why_not(GOOD) is None
     assert option in str(why_not(Options(**{**values, **BAD[option]})))
+
+
+def test_a_disk_is_written_and_leaves_nothing_behind(tmp_path: Path) -> None:
+    assert disk_rate(tmp_path, 0.01) > 0
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.slow
