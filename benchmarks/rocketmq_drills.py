@@ -51,6 +51,10 @@ PATIENCE_OF_OURS: Final = 3
 """As RocketMQ's target has it for a start of Java. An attempt of a send then waits 4.5 s for its
 answer, about as long as one to RocketMQ, 5 s."""
 
+PATIENCE_OF_ROCKETMQ: Final = {"master-freeze": 2}
+"""Beside what its target has. A former master that wakes up may be away for more than 240 s, which
+ends a drill, and says no more than that."""
+
 KEPT: Final = Path(__file__).with_name("rocketmq_drills.jsonl")
 PAGE: Final = Path(__file__).parents[1] / "docs" / "drills" / "rocketmq-5.3.3.md"
 HEAD: Final = (
@@ -306,6 +310,7 @@ def drill_command(
         jars = configuration.rocketmq or options.rocketmq
         command += [scenario, "--target", "rocketmq", "--rocketmq", jars]
         command += configuration.options
+        command += ["--patience", str(PATIENCE_OF_ROCKETMQ.get(scenario, 1))]
     command += ["--repeat", str(repeat), "--duration", str(DURATION_SECONDS)]
     command += ["--rate", str(RATE_PER_SECOND), "--seed", str(random.randint(1, 999_999))]
     return [*command, "--out", str(directory / "drill"), "--format", "json"]

@@ -15,6 +15,7 @@ from benchmarks.rocketmq_drills import (
     NOT_RUN,
     NOT_RUN_MAX,
     PATIENCE_OF_OURS,
+    PATIENCE_OF_ROCKETMQ,
     Configuration,
     Row,
     add_row,
@@ -162,6 +163,8 @@ def test_a_row_of_another_version_has_its_jars(tmp_path: Path) -> None:
     jars = set()
     for each in rocketmq_drills.CONFIGURATIONS:
         command = drill_command(each, each.scenarios[0], 4, given, tmp_path)
+        patience = command[command.index("--patience") + 1]
+        assert patience == str(PATIENCE_OF_ROCKETMQ.get(each.scenarios[0], 1))
         place = command[command.index("--rocketmq") + 1]
         assert place == f"maven:{each.name.split(',')[0]}" or not each.name[0].isdigit()
         jars.add(place)
