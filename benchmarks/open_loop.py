@@ -15,6 +15,7 @@ import socket
 import struct
 import time
 from collections import Counter
+from collections.abc import Mapping
 from contextlib import ExitStack
 from typing import Final
 
@@ -56,6 +57,13 @@ class Histogram:
             self._counts[step] = self._counts.get(step, 0) + count
         self.count += other.count
         self.max_seconds = max(self.max_seconds, other.max_seconds)
+
+    def add_steps(self, counts: Mapping[int, int], max_seconds: float) -> None:
+        """Count what another program has counted, by the same steps."""
+        for step, count in counts.items():
+            self._counts[step] = self._counts.get(step, 0) + count
+            self.count += count
+        self.max_seconds = max(self.max_seconds, max_seconds)
 
     def percentile(self, share: float) -> float:
         """Return the seconds within which this share of all was; 0 if there was none."""

@@ -279,14 +279,14 @@ class Run:
     def _line(self, interval: Interval) -> None:
         self._all.merge(interval)
         lag = behind(self._server, self._followers) if self._followers else 0
-        _print_line(
+        print_line(
             f"{time.perf_counter() - self._load.begin:8.1f}",
             interval,
             f"{self._load.unanswered:>9} {'away' if lag is None else lag:>12}",
         )
 
     def _summary(self) -> None:
-        _print_line(f"{'all':>8}", self._all, "")
+        print_line(f"{'all':>8}", self._all, "")
         if self._load.unanswered:
             print(f"{self._load.unanswered} sends have no answer after {REST_SECONDS:g} s")
 
@@ -305,7 +305,8 @@ HEAD: Final = (
 )
 
 
-def _print_line(name: str, interval: Interval, more: str) -> None:
+def print_line(name: str, interval: Interval, more: str) -> None:
+    """Print a line of the table; `more` are its last columns."""
     found = interval.latencies
     ms = [found.percentile(share) * 1000 for share in (0.5, 0.99, 0.999)]
     failed = " ".join(f"{code}:{count}" for code, count in sorted(interval.failed.items())) or "0"
@@ -319,7 +320,10 @@ def _print_line(name: str, interval: Interval, more: str) -> None:
 def measure(options: Options) -> bool:
     """Run a load on a group of its own; return whether it was in sync again in time."""
     with tempfile.TemporaryDirectory(prefix="tandem-bench-") as at, ExitStack() as stack:
-        rates = [options.rate] if options.rate is not None else _rates(options, Path(at))
+        rates = [options.rate] if options.rate is not None else []
+        if options.disk_share is not None:
+            copies = 1 + FOLLOWERS[options.kind]
+            rates = rates_of(options.disk_share, options.body_bytes, copies, Path(at))
         server = start(stack, Path(at) / "group", options)
         wait_in_sync(server, TOPIC)
         reader = _cold_reader(stack, server, Path(at)) if options.cold_reader else None
@@ -345,12 +349,15 @@ def measure(options: Options) -> bool:
     return is_well
 
 
-def _rates(options: Options, directory: Path) -> list[float]:
-    """Return how many messages a second are these shares of the disk's rate, over all nodes."""
+def rates_of(shares: Sequence[float], body_bytes: int, copies: int, directory: Path) -> list[float]:
+    """Return how many messages a second are these percentages of what the disk takes.
+
+    Each message is written `copies` times.
+    """
     bytes_a_second = disk_rate(directory)
     say(f"the disk takes {bytes_a_second / 1e6:,.0f} MB/s, written and synced")
-    each = (options.body_bytes + RECORD_BYTES) * (1 + FOLLOWERS[options.kind])
-    return [share / 100 * bytes_a_second / each for share in options.disk_share or ()]
+    each = (body_bytes + RECORD_BYTES) * copies
+    return [share / 100 * bytes_a_second / each for share in shares]
 
 
 def disk_rate(directory: Path, seconds: float = DISK_SECONDS) -> float:
