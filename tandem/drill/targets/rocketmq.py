@@ -294,17 +294,9 @@ class RunningRocketMQ(Running):
         access: ClusterAccess,
         admin: Admin,
         watchers: Sequence[Task],
-        has_timers: bool = True,
     ) -> None:
         """Take the `addresses` of the brokers beside what every target has."""
-        super().__init__(
-            nodes=nodes,
-            network=None,
-            access=access,
-            admin=admin,
-            watchers=watchers,
-            has_timers=has_timers,
-        )
+        super().__init__(nodes=nodes, network=None, access=access, admin=admin, watchers=watchers)
         self._addresses = addresses
 
     async def wait_for_topic(self, topic: str) -> None:

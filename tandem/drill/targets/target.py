@@ -58,7 +58,6 @@ class Running:
         admin: Admin,
         watchers: Sequence[Task],
         others: Sequence["Running"] = (),
-        has_timers: bool = True,
     ) -> None:
         self.others = others
         """The same for the other groups of the cluster, in the order of the plan."""
@@ -67,7 +66,7 @@ class Running:
         self.access = access
         self.admin = admin
         self.watchers = watchers
-        self.has_timers = has_timers
+        self.has_timers = True
         """Whether messages may have a time of their own, where only its nodes know."""
 
     async def wait_for_topic(self, topic: str) -> None:
