@@ -165,7 +165,7 @@ def row_of(
         duplicated=summary["duplicated"] or 0,
         stored_again=summary["stored_again"] or 0,
         out_of_order=(summary["out_of_order"] or 0) + summary["read_out_of_order"],
-        differ=sum(not same for same in (summary["identical_by_slave"] or {}).values()),
+        differ=_differing(summary),
         median_seconds=unavailable[0]["median_seconds"] if unavailable else None,
         longest_seconds=unavailable[0]["max_seconds"] if unavailable else None,
         unavailable_seconds=[
@@ -174,6 +174,13 @@ def row_of(
         wall_seconds=round(wall_seconds, 1),
         note=summary["stopped_because"],
     )
+
+
+def _differing(summary: Any) -> int:  # noqa: ANN401 - JSON
+    """How many logs differ. Of a drill that ended early, not those that had no time to catch up."""
+    shorter = summary["shorter_slaves"] or () if summary["stopped_because"] else ()
+    identical = summary["identical_by_slave"] or {}
+    return sum(not same for name, same in identical.items() if name not in shorter)
 
 
 def together(rows: Sequence[Row]) -> list[Row]:

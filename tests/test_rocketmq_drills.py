@@ -121,12 +121,21 @@ def test_a_run_that_was_not_possible_counts_for_none() -> None:
         "identical_by_slave": {"x": False},
         "verdict": "PASSED",
         "stopped_because": "",
+        "shorter_slaves": None,
     }
 
     found = row_of(ROWS[A], "kill", summary, 61.04)
 
     assert (found.runs, found.unavailable_seconds, found.wall_seconds) == (1, [1.5], 61.0)
     assert (found.out_of_order, found.differ) == (3, 1)
+
+    early = {
+        **summary,
+        "stopped_because": "x could not go on",
+        "identical_by_slave": {"x": False, "y": False, "z": True},
+        "shorter_slaves": ["x"],
+    }
+    assert row_of(ROWS[A], "kill", early).differ == 1, "x had no time to catch up"
 
 
 def test_what_is_kept_in_the_repository_can_be_read() -> None:

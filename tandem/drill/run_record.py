@@ -281,7 +281,7 @@ def _broken(summary: _Summary) -> Iterator[tuple[str, int]]:
         if count and name not in summary.target.not_promised:
             yield name, count
     differing = sum(not same for same in (summary.identical_by_slave or {}).values())
-    if summary.verdict == "INCONCLUSIVE":
+    if summary.stopped_because:
         differing -= len(summary.shorter_slaves or ())  # they had no time to catch up
     if differing > 0:
         yield "slaves_not_identical", differing

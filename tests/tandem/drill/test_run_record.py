@@ -100,6 +100,26 @@ def test_what_was_not_possible_and_what_shows_nothing_have_outcomes_of_their_own
     assert "inconclusive" in {each.outcome for each in slow.scenarios}
 
 
+@pytest.mark.parametrize(
+    ("stopped_because", "shorter", "broken"),
+    [
+        ("x could not go on", ["broker-a-2"], {}),  # it had no time to catch up
+        ("x could not go on", [], {"slaves_not_identical": 1}),
+        ("", ["broker-a-2"], {"slaves_not_identical": 1}),
+    ],
+)
+def test_a_log_that_is_shorter_counts_as_the_verdict_was_judged(
+    stopped_because: str, shorter: list[str], broken: dict[str, int]
+) -> None:
+    found = samples.audit(second_slave_equal=False, shorter_slaves=shorter)
+    missed = [samples.expectation(held=False)]
+    record = samples.record(
+        samples.summary(found=found, stopped_because=stopped_because, expectations=missed)
+    )
+    assert record.verdict == "FAILED"
+    assert record.broken == broken
+
+
 def test_each_verdict_has_a_status_of_its_own() -> None:
     assert len(set(EXIT_STATUSES.values())) == len(EXIT_STATUSES)
     assert 2 not in EXIT_STATUSES.values(), "that is of a drill without a verdict"
