@@ -37,6 +37,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
+from tandem.drill.scenario import ENDED_EARLY
 from tandem.drill.scenario_file import FOLDER
 
 if TYPE_CHECKING:
@@ -152,8 +153,8 @@ def row_of(
     summary: Any,  # noqa: ANN401 - JSON
     wall_seconds: float = 0.0,
 ) -> Row:
-    """Return what a summary says. A run that was not played counts for none."""
-    played = [run for run in summary["runs"] if not run["outcome"].startswith("not possible")]
+    """Return what a summary says. A run counts that was played, up to its fault at least."""
+    played = [run for run in summary["runs"] if _shows_something(run)]
     unavailable = summary["unavailability"]
     return Row(
         configuration=configuration.name,
@@ -174,6 +175,12 @@ def row_of(
         wall_seconds=round(wall_seconds, 1),
         note=summary["stopped_because"],
     )
+
+
+def _shows_something(run: Any) -> bool:  # noqa: ANN401 - JSON
+    """Whether something was done to the cluster: since then it counts what is unavailable."""
+    is_cut_off = run["outcome"] == ENDED_EARLY and run["unavailable_seconds"] is None
+    return not (is_cut_off or run["outcome"].startswith("not possible"))
 
 
 def _differing(summary: Any) -> int:  # noqa: ANN401 - JSON

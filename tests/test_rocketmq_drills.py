@@ -108,12 +108,13 @@ def test_drills_of_one_row_are_added_up() -> None:
     assert "| 4 | 0 | 3 |" in table([whole])
 
 
-def test_a_run_that_was_not_possible_counts_for_none() -> None:
+def test_a_run_that_was_not_possible_or_ended_before_its_fault_counts_for_none() -> None:
     summary = {
         "unavailability": [{"median_seconds": 1.5, "max_seconds": 1.5}],
         "runs": [
             {"outcome": "ran to its end", "unavailable_seconds": 1.5},
             {"outcome": "not possible here: x", "unavailable_seconds": None},
+            {"outcome": "ended early", "unavailable_seconds": None},
         ],
         **dict.fromkeys(("sync_acknowledged", "sync_lost", "duplicated", "stored_again"), 7),
         "out_of_order": 1,
