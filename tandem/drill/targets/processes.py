@@ -55,8 +55,7 @@ from tandem.drill.targets.rocketmq_watch import (
     watch_broker,
     watch_controllers,
 )
-from tandem.drill.targets.tandem_cluster import REPEATS_DELAYS
-from tandem.drill.targets.target import Ground, Running, Task, cannot
+from tandem.drill.targets.target import REPEATS_DELAYS, Ground, Running, Task, cannot
 from tandem.drill.watch import SILENT_SECONDS, watch_node
 from tandem.tls_files import TLSFileError
 from tandem.wire.errors import ArgumentError

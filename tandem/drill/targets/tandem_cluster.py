@@ -15,7 +15,6 @@ from tandem.cluster.node_process import open_process
 from tandem.cluster.spec import node_command, read_spec
 from tandem.cluster_file.choices import CoordinatorKind, GroupKind
 from tandem.coordinator.client import connect
-from tandem.drill.consumers.promises import PREFIX, REPEATED_DELAYS
 from tandem.drill.drilled import DrilledNetwork, DrilledNodes
 from tandem.drill.errors import BadScenarioError
 from tandem.drill.fault_proxy import FaultProxy
@@ -27,7 +26,7 @@ from tandem.drill.recording import Recording
 from tandem.drill.scenario import ANOTHER_GROUP
 from tandem.drill.scenario_file import Scenario, choose
 from tandem.drill.sentences.sentence import Fault
-from tandem.drill.targets.target import Ground, Running, Task
+from tandem.drill.targets.target import REPEATS_DELAYS, Ground, Running, Task
 from tandem.drill.versions import Versions, other_version
 from tandem.drill.watch import (
     SILENT_SECONDS,
@@ -194,11 +193,6 @@ CONSUMER_SETTINGS: Final[Mapping[str, Mapping[str, Any]]] = {
     }
 }
 """What the consumers' load needs: brokers that ask soon, and do not give up during a fault."""
-
-REPEATS_DELAYS: Final[Mapping[str, str]] = {
-    f"{PREFIX}{REPEATED_DELAYS}": "how far a classic master is with messages that wait is a file,"
-    " as RocketMQ's: after a kill it delivers again what it has delivered since"
-}
 
 FENCED_SETTINGS: Final[Mapping[str, Mapping[str, Any]]] = {"store": {"timer_wheel_enable": True}}
 """There timers cost nothing; on a classic master they are files of 144 MB."""

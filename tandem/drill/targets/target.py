@@ -10,7 +10,7 @@ A scenario that needs a fault which the target cannot do is not played: it is *n
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from pathlib import Path
-from typing import Protocol
+from typing import Final, Protocol
 
 import msgspec
 
@@ -18,6 +18,7 @@ from tandem.client import Admin
 from tandem.client.cluster_access import ClusterAccess
 from tandem.cluster_file.coordinator_settings import CoordinatorSettings
 from tandem.drill.breakable import Cluster, Network
+from tandem.drill.consumers.promises import PREFIX, REPEATED_DELAYS
 from tandem.drill.plan import Plan, TargetFacts
 from tandem.drill.preflight import Group
 from tandem.drill.proxied_pair import ProxiedPair
@@ -28,6 +29,13 @@ from tandem.tls_files import TLSFiles
 
 Task = Callable[[], Awaitable[None]]
 """Runs until it is cancelled."""
+
+
+REPEATS_DELAYS: Final[Mapping[str, str]] = {
+    f"{PREFIX}{REPEATED_DELAYS}": "how far a classic master is with messages that wait is a file,"
+    " as RocketMQ's: after a kill it delivers again what it has delivered since"
+}
+"""What our classic groups do not promise to consumers."""
 
 
 class Ground(msgspec.Struct, frozen=True, kw_only=True):
