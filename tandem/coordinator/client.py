@@ -36,6 +36,7 @@ from tandem.coordinator.interface import (
     Snapshot,
     TransactionResult,
 )
+from tandem.coordinator.network_backend import NetworkBackend
 from tandem.coordinator.tokens import USER
 from tandem.coordinator.troubles import NotSentError, broken_in_words
 from tandem.coordinator.watch import Lines, batches_of
@@ -103,7 +104,7 @@ class EtcdClient:
             ssl_context=ssl_context,
             max_connections=CONNECTIONS_MAX,
             keepalive_expiry=IDLE_SECONDS_MAX,
-            network_backend=network_backend,
+            network_backend=NetworkBackend() if network_backend is None else network_backend,
             socket_options=_KEEP_TCP_ALIVE,
         )
 

@@ -77,7 +77,7 @@ def topics_of(spec: ClusterSpec) -> list[str]:
 def groups_of(spec: ClusterSpec) -> list[str]:
     """The groups of drills that brokers still know."""
     with BlockingAdmin([node.client_address for node in spec.nodes]) as admin:
-        names = [group.name for group in admin.consumer_groups()]
+        names = [group.group for group in admin.consumer_groups()]
     return [name for name in names if name.startswith("tandem-drill")]
 
 
