@@ -273,7 +273,14 @@ class ProcessesTarget:
             try:
                 said = await admin.broker_config(node.client_address)
             except ClientError as error:
-                raise TargetError(f"{node.name} does not say its settings: {error}") from error
+                remedy = (
+                    ""
+                    if self._file.kind.is_rocketmq
+                    else f"; say `consumers: false` in {self._file.file} to drill sends alone"
+                )
+                raise TargetError(
+                    f"{node.name} does not say its settings: {error}{remedy}"
+                ) from error
             if self._file.kind.is_rocketmq:
                 self._compare(node, said)
             if self._has_consumers and decides:

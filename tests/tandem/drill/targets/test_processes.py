@@ -304,6 +304,20 @@ async def test_nodes_on_which_groups_cannot_be_played_are_named_with_the_way_out
     await check_settings(ProcessesTarget(sends), brokers)
 
 
+async def test_a_node_of_ours_that_keeps_its_settings_to_itself_can_be_drilled_without_groups(
+    tmp_path: Path,
+) -> None:
+    class Silent:
+        async def broker_config(self, address: str) -> dict[str, str]:
+            await trio.lowlevel.checkpoint()
+            raise BrokerError(ResponseCode.NO_PERMISSION, "not for this user", address)
+
+    with pytest.raises(TargetError, match=r"not for this user.*`consumers: false`"):
+        await ProcessesTarget(read(tmp_path))._check_settings(cast("Admin", Silent()))
+    sends = ProcessesTarget(read(tmp_path, consumers=False))
+    await sends._check_settings(cast("Admin", Silent()))
+
+
 async def test_messages_have_times_where_each_possible_master_takes_them(tmp_path: Path) -> None:
     fenced, classic = (ProcessesTarget(read(tmp_path, kind=kind)) for kind in ("fenced", "classic"))
     brokers = Brokers(timerWheelEnable="true")
