@@ -123,9 +123,15 @@ class OpenLoop:
         connections: int,
         wait: bool,
         body: bytes = BODY,
+        in_flight_max: int | None = None,
     ) -> None:
-        """Connect; nothing is sent before `run_until`."""
+        """Connect; nothing is sent before `run_until`.
+
+        With `in_flight_max` a send waits until fewer are without an answer: that is no open loop,
+        and with a rate of `math.inf` it says what a server takes.
+        """
         self.rate = rate
+        self._in_flight_max = in_flight_max
         frames = send_frames(topic, 64, wait=wait, body=body)[:64]
         self._templates = [_cut(frame) for frame in frames]
         self._poll = stack.enter_context(select.epoll())
@@ -157,9 +163,7 @@ class OpenLoop:
                 self._send_due(now, into)
             elif not self._due_at:
                 return
-            next_due = self.begin + self._number / self.rate
-            wait = min(max(next_due - time.perf_counter(), 0.0), WAIT_SECONDS_MAX)
-            for fd, events in self._poll.poll(wait if sends else WAIT_SECONDS_MAX):
+            for fd, events in self._poll.poll(self._wait_seconds() if sends else WAIT_SECONDS_MAX):
                 one = self._connections[fd]
                 if events & select.EPOLLIN:
                     self._receive(one, into)
@@ -168,11 +172,22 @@ class OpenLoop:
                 if events & (select.EPOLLHUP | select.EPOLLERR):
                     raise LoadError("a connection was lost")
 
+    def _wait_seconds(self) -> float:
+        """Return for how long there is nothing to send, at most."""
+        if self._is_full:
+            return WAIT_SECONDS_MAX
+        next_due = self.begin + self._number / self.rate
+        return min(max(next_due - time.perf_counter(), 0.0), WAIT_SECONDS_MAX)
+
+    @property
+    def _is_full(self) -> bool:
+        return self._in_flight_max is not None and len(self._due_at) >= self._in_flight_max
+
     def _send_due(self, now: float, into: Interval) -> None:
         touched = set()
         for _ in range(SENDS_A_STEP):
             due = self.begin + self._number / self.rate
-            if due > now:
+            if due > now or self._is_full:
                 break
             opaque = _OPAQUE_FIRST + self._number % (_OPAQUE_LAST - _OPAQUE_FIRST)
             before, after = self._templates[self._number % len(self._templates)]

@@ -1,13 +1,16 @@
 """What does a group take for long, and how long is it out of sync after a fault?
 
-    python benchmarks/sustained.py --kind sync --rate 5000 | --disk-share 50 80 95
+    python benchmarks/sustained.py --kind sync --rate 5000 | --disk-share 50 80 95 | --own-share …
         [--seconds 3600] [--interval 60] [--body-bytes 1024] [--rocketmq]
-        [--fault stopped|slow --fault-seconds 60 --bound 60] [--cold-reader] [--cleaning]
+        [--fault stopped slow --fault-seconds 60 --bound 60] [--cold-reader]
+        [--cleaning --file-bytes 16777216]
 
 An open loop (`open_loop.py`): sends leave at a fixed rate, and a latency counts from the intended
 time. --disk-share measures how fast the disk takes what is written and synced, and goes on at these
 percentages of that, one after the other on one group, each for its part of --seconds: every node
-is on that disk, so each has a part of it. Kinds:
+is on that disk, so each has a part of it. --own-share does the same with what the group itself
+takes, with 32 sends in flight on each connection all the time: where cores end before the disk
+does, that is the rate that cannot be passed. Kinds:
 
     async     one node; a put is answered when it is in the log
     sync      master and slave, SYNC_MASTER; answered when the slave has it
@@ -18,17 +21,20 @@ A line for each interval: sends, answers that were no success by code, p50, p99,
 longest, sends without an answer at its end, and how many bytes the others are behind.
 
 --fault has a slave or follower stopped (SIGSTOP) for a while, or made slow: stopped for 45 of each
-50 ms. It begins after a third of the run. Afterwards the load goes on, and it is measured how long
-until the group is in sync: everybody connected, and less than a second of the load behind. If that
-takes longer than --bound seconds, the exit status is 1. --cold-reader pulls from the oldest message
-on, ten times a second, with the files dropped from the page cache before each pull. --cleaning has
-small files that are deleted as soon as another is begun. With several shares there is a fault in
-each. --rocketmq does the same with brokers of RocketMQ 5.3.3, of all kinds but fenced.
+50 ms. One begins after a third of the run, two after a quarter and a half, the second when the
+group is in sync. Afterwards the load goes on, and it is measured how long until the group is in
+sync: everybody connected, and less than a second of the load behind. If that takes longer than
+--bound seconds, the exit status is 1. --cold-reader pulls from the oldest message on, ten times a
+second, with the files dropped from the page cache before each pull. --cleaning has small files that
+are deleted as soon as another is begun, ten in ten seconds at most. With several shares there are
+the faults in each. --rocketmq does the same with brokers of RocketMQ 5.3.3, of all kinds but
+fenced.
 """
 
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import signal
 import socket
@@ -75,12 +81,17 @@ DISK_SECONDS: Final = 20.0
 DISK_FILE_BYTES: Final = 1 << 30
 DISK_STEP_BYTES: Final = 16 << 20
 
+OWN_SECONDS: Final = 30.0
+OWN_WARM_SECONDS: Final = 5.0
+OWN_IN_FLIGHT: Final = 32
+"""On each connection, while it is measured what a group takes."""
+
 IN_SYNC_BYTES_MIN: Final = 64 * 1024
 LOOK_SECONDS: Final = 0.2
 REST_SECONDS: Final = 30.0
 """For answers after the last send."""
 
-_SMALL_FILE_BYTES: Final = 16 << 20
+SMALL_FILE_BYTES: Final = 16 << 20
 _LENGTH: Final = struct.Struct(">I")
 
 
@@ -90,30 +101,48 @@ class Options(msgspec.Struct, frozen=True):
     kind: str
     rate: float | None
     disk_share: list[float] | None
+    own_share: list[float] | None
     body_bytes: int
     rocketmq: bool
     seconds: float
     interval: float
     connections: int
-    fault: str | None
+    fault: list[str] | None
     fault_seconds: float
     bound: float
     cold_reader: bool
     cleaning: bool
+    file_bytes: int
+
+    @property
+    def shares(self) -> list[float]:
+        """The percentages, if rates are given as such."""
+        return self.disk_share or self.own_share or []
+
+    @property
+    def faults_at(self) -> list[float]:
+        """When each fault begins, as a share of a run; the gap after it is as long as any."""
+        count = len(self.fault or [])
+        return [(number + 1) / (count + 2) for number in range(count)]
 
 
 def why_not(options: Options) -> str | None:
     """Return what is wrong with the options, in a sentence; None: nothing."""
-    shares = options.disk_share or []
+    shares = options.shares
     seconds, fault_seconds = options.seconds / max(1, len(shares)), options.fault_seconds
     has_fault = options.fault is not None
     rate = options.rate or 0.0
+    given = [options.rate, options.disk_share, options.own_share]
+    # What one fault and the next, or the end, are apart.
+    apart = 2 / 3 if len(options.faults_at) == 1 else 1 / (len(options.faults_at) + 2)
     complaints = {
-        "one of --rate and --disk-share is wanted": (options.rate is None) == (not shares),
+        "one of --rate, --disk-share and --own-share is wanted": (
+            sum(value is not None for value in given) != 1
+        ),
         f"--rate {rate:g} is not between 1 and 1,000,000 messages a second": (
             options.rate is not None and not 1 <= rate <= 1_000_000
         ),
-        "--disk-share are percentages above 0, up to 200": not all(
+        "--disk-share and --own-share are percentages above 0, up to 200": not all(
             0 < share <= 200 for share in shares
         ),
         f"--body-bytes {options.body_bytes} is not between 1 and 4,000,000": not (
@@ -133,9 +162,12 @@ def why_not(options: Options) -> str | None:
         "--fault-seconds and --bound are more than 0": (
             has_fault and not (fault_seconds > 0 and options.bound > 0)
         ),
-        f"a fault of {fault_seconds:g} s that begins after a third of {seconds:g} s is not over"
-        f" before the end: give --seconds {1.5 * fault_seconds * max(1, len(shares)):g} or more": (
-            has_fault and seconds / 3 + fault_seconds > seconds
+        f"faults of {fault_seconds:g} s have no room in {seconds:g} s:"
+        f" give --seconds {fault_seconds / apart * max(1, len(shares)):g} or more": (
+            has_fault and fault_seconds > seconds * apart
+        ),
+        f"--file-bytes {options.file_bytes} is not between 4 MiB and 1 GiB": not (
+            4 << 20 <= options.file_bytes <= 1 << 30
         ),
     }
     return next((text for text, is_so in complaints.items() if is_so), None)
@@ -146,11 +178,13 @@ def start(stack: ExitStack, directory: Path, options: Options) -> Server:
     if options.rocketmq:
         more = {"flushDiskType": "SYNC_FLUSH"} if options.kind == "flushed" else {}
         if options.cleaning:
-            more["mappedFileSizeCommitLog"] = str(_SMALL_FILE_BYTES)
+            more["mappedFileSizeCommitLog"] = str(options.file_bytes)
+        else:
+            more |= {"fileReservedTime": "72", "diskMaxUsedSpaceRatio": "90"}
         return stack.enter_context(rocketmq_group(directory, FOLLOWERS[options.kind], more))
     store: dict[str, Any] = {"file_reserved_time_hours": 72, "disk_max_used_space_ratio": 90}
     if options.cleaning:
-        store = {"mapped_file_size_commit_log_bytes": _SMALL_FILE_BYTES}
+        store = {"mapped_file_size_commit_log_bytes": options.file_bytes}
     if options.kind == "flushed":
         store["flush_disk_type"] = "SYNC_FLUSH"
     if options.kind == "fenced":
@@ -227,49 +261,54 @@ class Run:
 
     def go(self, seconds: float) -> bool:
         """Run it and print its lines; return whether the group was in sync within the bound."""
-        options, load = self._options, self._load
+        load = self._load
         end = load.begin + seconds
-        fault_at = load.begin + seconds / 3 if options.fault else None
+        kinds = self._options.fault or []
+        ahead = [
+            (load.begin + share * seconds, kind)
+            for share, kind in zip(self._options.faults_at, kinds, strict=True)
+        ]
+        is_well = True
         fault: Fault | None = None
-        in_sync_after: float | None = None
-        over_at = 0.0
+        over_at: float | None = None
         print(HEAD, flush=True)
-        next_line = load.begin + options.interval
+        next_line = load.begin + self._options.interval
         interval = Interval()
         while (now := time.perf_counter()) < end:
-            if fault_at is not None and now >= fault_at:
-                fault_at = None
-                fault = self._begin_fault()
-            if fault is not None and fault.is_over and in_sync_after is None:
+            if ahead and now >= ahead[0][0] and fault is None:
+                fault, over_at = self._begin_fault(ahead.pop(0)[1]), None
+            if fault is not None and fault.is_over:
                 over_at = over_at or now
-                in_sync_after = self._since(over_at)
+                if (after := self._since(over_at)) is not None:
+                    is_well = self._verdict(after) and is_well
+                    fault = None
             if now >= next_line:
                 self._line(interval)
-                next_line += options.interval
+                next_line += self._options.interval
                 interval = Interval()
             load.run_until(min(now + LOOK_SECONDS, end), interval)
         load.run_until(time.perf_counter() + REST_SECONDS, interval, sends=False)
         self._line(interval)
         self._summary()
-        if fault is None:
-            return True
-        while in_sync_after is None:
-            pause(LOOK_SECONDS)
-            if not fault.is_over:
-                continue
-            over_at = over_at or time.perf_counter()
-            if time.perf_counter() > over_at + options.bound:
-                break
-            in_sync_after = self._since(over_at)
-        return self._verdict(in_sync_after)
+        if fault is not None:
+            is_well = self._verdict(self._wait_in_sync(fault, over_at)) and is_well
+        return not is_left_out(ahead) and is_well
 
-    def _begin_fault(self) -> Fault:
+    def _wait_in_sync(self, fault: Fault, over_at: float | None) -> float | None:
+        """Return how long after the fault the group is in sync, without a load; None: it is not."""
+        while over_at is None or time.perf_counter() <= over_at + self._options.bound:
+            if fault.is_over:
+                over_at = over_at or time.perf_counter()
+                if (after := self._since(over_at)) is not None:
+                    return after
+            pause(LOOK_SECONDS)
+        return None
+
+    def _begin_fault(self, kind: str) -> Fault:
         options = self._options
-        names = [name for name in self._server.pids if name != "master"]
-        assert options.fault is not None
-        say(f"{names[0]} is {options.fault} for {options.fault_seconds:g} s")
-        pid = self._server.pids[names[0]]
-        return Fault(self._stack, pid, options.fault, options.fault_seconds)
+        name, pid = next((name, pid) for name, pid in self._server.pids.items() if name != "master")
+        say(f"{name} is {kind} for {options.fault_seconds:g} s")
+        return Fault(self._stack, pid, kind, options.fault_seconds)
 
     def _since(self, over_at: float) -> float | None:
         """Return how long after the fault the group is in sync, if it is."""
@@ -293,10 +332,17 @@ class Run:
     def _verdict(self, in_sync_after: float | None) -> bool:
         bound = self._options.bound
         if in_sync_after is None or in_sync_after > bound:
-            print(f"NOT in sync within {bound:g} s after the fault")
+            print(f"NOT in sync within {bound:g} s after the fault", flush=True)
             return False
-        print(f"in sync {in_sync_after:.1f} s after the fault (bound: {bound:g} s)")
+        print(f"in sync {in_sync_after:.1f} s after the fault (bound: {bound:g} s)", flush=True)
         return True
+
+
+def is_left_out(ahead: Sequence[tuple[float, str]]) -> bool:
+    """Whether faults have not begun, and say so: the group was out of sync for that long."""
+    for _, kind in ahead:
+        print(f"NOT begun: a follower that is {kind}; the group was out of sync until the end")
+    return bool(ahead)
 
 
 HEAD: Final = (
@@ -326,6 +372,9 @@ def measure(options: Options) -> bool:
             rates = rates_of(options.disk_share, options.body_bytes, copies, Path(at))
         server = start(stack, Path(at) / "group", options)
         wait_in_sync(server, TOPIC)
+        if options.own_share is not None:
+            own = own_rate(server, options)
+            rates = [share / 100 * own for share in options.own_share]
         reader = _cold_reader(stack, server, Path(at)) if options.cold_reader else None
         is_well = True
         for rate in rates:
@@ -378,6 +427,32 @@ def disk_rate(directory: Path, seconds: float = DISK_SECONDS) -> float:
     return written / taken
 
 
+def own_rate(server: Server, options: Options) -> float:
+    """Return how many messages a second a group takes with so many in flight all the time."""
+    seconds = min(OWN_SECONDS, options.seconds)
+    with ExitStack() as stack:
+        load = OpenLoop(
+            stack,
+            server.address,
+            TOPIC,
+            rate=math.inf,
+            connections=options.connections,
+            wait=True,
+            body=os.urandom(options.body_bytes),
+            in_flight_max=OWN_IN_FLIGHT * options.connections,
+        )
+        load.run_until(load.begin + min(OWN_WARM_SECONDS, seconds), Interval())
+        begin, interval = time.perf_counter(), Interval()
+        load.run_until(begin + seconds, interval)
+        taken = time.perf_counter() - begin
+        load.run_until(time.perf_counter() + REST_SECONDS, Interval(), sends=False)
+    if interval.failed or not interval.latencies.count:
+        raise LoadError(f"the group refuses what is sent to measure it: {dict(interval.failed)}")
+    found = interval.latencies.count / taken
+    say(f"the group takes {found:,.0f} messages a second of {options.body_bytes:,} bytes")
+    return found
+
+
 def _cold_reader(stack: ExitStack, server: Server, directory: Path) -> subprocess.Popen[str]:
     program = Path(__file__).with_name("cold_reader.py")
     ip, port = server.address
@@ -396,16 +471,22 @@ def options_of(arguments: Sequence[str] | None = None) -> Options:
     parser.add_argument(
         "--disk-share", type=float, nargs="+", help="percentages of what the disk takes"
     )
+    parser.add_argument(
+        "--own-share", type=float, nargs="+", help="percentages of what the group takes"
+    )
     parser.add_argument("--body-bytes", type=int, default=1_024, help="of a message")
     parser.add_argument("--rocketmq", action="store_true", help="RocketMQ 5.3.3 instead")
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--interval", type=float, default=10.0, help="seconds of a line")
     parser.add_argument("--connections", type=int, default=8)
-    parser.add_argument("--fault", choices=FAULTS)
+    parser.add_argument("--fault", choices=FAULTS, nargs="+")
     parser.add_argument("--fault-seconds", type=float, default=60.0)
     parser.add_argument("--bound", type=float, default=60.0, help="seconds to be in sync again")
     parser.add_argument("--cold-reader", action="store_true")
     parser.add_argument("--cleaning", action="store_true")
+    parser.add_argument(
+        "--file-bytes", type=int, default=SMALL_FILE_BYTES, help="of a file with --cleaning"
+    )
     options = Options(**vars(parser.parse_args(arguments)))
     if (reason := why_not(options)) is not None:
         parser.error(reason)

@@ -1,12 +1,14 @@
 """What `sustained.py` measures, of three nodes of Kafka 4.1 with acks=all.
 
-    python benchmarks/sustained_kafka.py --rate 5000 | --disk-share 50 80 95 [--seconds 600]
-        [--interval 60] [--body-bytes 1024] [--fault stopped|slow --fault-seconds 60 --bound 60]
+    python benchmarks/sustained_kafka.py --rate 5000 | --disk-share 50 80 95 | --own-share …
+        [--seconds 600] [--interval 60] [--body-bytes 1024]
+        [--fault stopped slow --fault-seconds 60 --bound 60]
 
 The load is Kafka's own producer, as it is by default but for acks=all: it gathers what is sent
 while a request is under way. A send leaves at its intended time, and its latency counts from that.
---fault is a node that is stopped or slow for a while, after a third of the run. The group is in
-sync again when each partition has all its replicas in sync.
+What the nodes take, of which --own-share are percentages, is what they have answered when as much
+is sent as the producer has room for. --fault is a node that is stopped or slow for a while. The
+group is in sync again when each partition has all its replicas in sync.
 """
 
 from __future__ import annotations
@@ -29,10 +31,25 @@ from benchmarks.kafka import NODES, kafka_group, kafka_jars
 from benchmarks.open_loop import Interval
 from benchmarks.rivals import Server
 from benchmarks.side_by_side import say
-from benchmarks.sustained import FAULTS, HEAD, Fault, Options, print_line, rates_of, why_not
+from benchmarks.sustained import (
+    FAULTS,
+    HEAD,
+    OWN_SECONDS,
+    OWN_WARM_SECONDS,
+    SMALL_FILE_BYTES,
+    Fault,
+    Options,
+    is_left_out,
+    print_line,
+    rates_of,
+    why_not,
+)
 from tests.compat.programs import NotToBeHadError
 
 TOPIC: Final = "Bench"
+RATE_MAX: Final = 2_000_000.0
+"""More than any nodes take."""
+
 LOOK_SECONDS: Final = 1.0
 """How often the Java program says what came."""
 
@@ -69,36 +86,44 @@ class Run:
 
     def go(self, program: subprocess.Popen[str], rate: float, seconds: float) -> bool:
         """Run it and print its lines; return whether all was in sync within the bound."""
-        options = self._options
-        assert program.stdin is not None
-        program.stdin.write(f"{rate} {seconds} {LOOK_SECONDS} {options.body_bytes}\n")
-        program.stdin.flush()
+        begin_load(program, rate, seconds, self._options.body_bytes)
         print(HEAD, flush=True)
-        interval, next_line = Interval(), options.interval
+        interval, next_line = Interval(), self._options.interval
+        kinds = self._options.fault or []
+        ahead = [
+            (share * seconds, kind)
+            for share, kind in zip(self._options.faults_at, kinds, strict=True)
+        ]
+        is_well = True
         fault: Fault | None = None
-        over_at = in_sync_at = None
+        over_at: float | None = None
         while True:
-            line = msgspec.json.decode(line_of(program.stdout), type=Line)
+            line = next_line_of(program)
             line.add_to(interval)
-            if options.fault is not None and fault is None and line.at >= seconds / 3:
-                fault = self._begin_fault(options.fault)
+            if ahead and line.at >= ahead[0][0] and fault is None:
+                fault, over_at = self._begin_fault(ahead.pop(0)[1]), None
             elif fault is not None and fault.is_over:
                 over_at = over_at or line.at
-                if in_sync_at is None and line.in_sync == NODES:
-                    in_sync_at = line.at
+                if line.in_sync == NODES:
+                    is_well = self._verdict(line.at - over_at) and is_well
+                    fault = None
             if line.is_last or line.at >= next_line:
                 self._line(line, interval)
                 interval = Interval()
-                next_line += options.interval
+                next_line += self._options.interval
             if line.is_last:
                 break
         print_line(f"{'all':>8}", self._all, "")
-        if fault is None:
-            return True
-        if over_at is None or in_sync_at is None or in_sync_at - over_at > options.bound:
-            print(f"NOT in sync within {options.bound:g} s after the fault, or by the end")
+        if fault is not None:
+            is_well = self._verdict(None)
+        return not is_left_out(ahead) and is_well
+
+    def _verdict(self, in_sync_after: float | None) -> bool:
+        bound = self._options.bound
+        if in_sync_after is None or in_sync_after > bound:
+            print(f"NOT in sync within {bound:g} s after the fault, or in the run", flush=True)
             return False
-        print(f"in sync {in_sync_at - over_at:.0f} s after the fault (bound: {options.bound:g} s)")
+        print(f"in sync {in_sync_after:.0f} s after the fault (bound: {bound:g} s)", flush=True)
         return True
 
     def _begin_fault(self, kind: str) -> Fault:
@@ -113,6 +138,35 @@ class Run:
         print_line(f"{line.at:8.1f}", interval, f"{line.unanswered:>9} {in_sync:>12}")
 
 
+def begin_load(
+    program: subprocess.Popen[str], rate: float, seconds: float, body_bytes: int
+) -> None:
+    """Have the Java program begin a load."""
+    assert program.stdin is not None
+    program.stdin.write(f"{rate} {seconds} {LOOK_SECONDS} {body_bytes}\n")
+    program.stdin.flush()
+
+
+def next_line_of(program: subprocess.Popen[str]) -> Line:
+    """Wait for what the Java program says next."""
+    return msgspec.json.decode(line_of(program.stdout), type=Line)
+
+
+def own_rate(program: subprocess.Popen[str], body_bytes: int) -> float:
+    """Return how many records a second the nodes take."""
+    begin_load(program, RATE_MAX, OWN_WARM_SECONDS + OWN_SECONDS, body_bytes)
+    interval, begin, end = Interval(), 0.0, 0.0
+    while not (line := next_line_of(program)).is_last:
+        if line.at < OWN_WARM_SECONDS:
+            begin = line.at
+        else:
+            line.add_to(interval)
+            end = line.at
+    found = interval.latencies.count / (end - begin)
+    say(f"the nodes take {found:,.0f} records a second of {body_bytes:,} bytes")
+    return found
+
+
 def options_of(arguments: Sequence[str] | None = None) -> Options:
     """Read the command line; wrong arguments end the program with a sentence and status 2."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
@@ -120,10 +174,13 @@ def options_of(arguments: Sequence[str] | None = None) -> Options:
     parser.add_argument(
         "--disk-share", type=float, nargs="+", help="percentages of what the disk takes"
     )
+    parser.add_argument(
+        "--own-share", type=float, nargs="+", help="percentages of what the nodes take"
+    )
     parser.add_argument("--body-bytes", type=int, default=1_024, help="of a record")
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--interval", type=float, default=10.0, help="seconds of a line")
-    parser.add_argument("--fault", choices=FAULTS)
+    parser.add_argument("--fault", choices=FAULTS, nargs="+")
     parser.add_argument("--fault-seconds", type=float, default=60.0)
     parser.add_argument("--bound", type=float, default=60.0, help="seconds to be in sync again")
     options = Options(
@@ -132,6 +189,7 @@ def options_of(arguments: Sequence[str] | None = None) -> Options:
         rocketmq=False,
         cold_reader=False,
         cleaning=False,
+        file_bytes=SMALL_FILE_BYTES,
         **vars(parser.parse_args(arguments)),
     )
     if (reason := why_not(options)) is not None:
@@ -152,6 +210,9 @@ def main() -> bool:
         program = stack.enter_context(
             java_program(Path(at) / "client", kafka_jars(), "KafkaOpenLoop", *arguments)
         )
+        if options.own_share is not None:
+            own = own_rate(program, options.body_bytes)
+            rates = [share / 100 * own for share in options.own_share]
         for rate in rates:
             say(f"{rate:,.0f} records a second of {options.body_bytes:,} bytes")
             run = Run(stack, server, options)

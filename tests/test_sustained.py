@@ -8,7 +8,14 @@ from pathlib import Path
 import pytest
 
 from benchmarks.open_loop import Histogram, Interval
-from benchmarks.sustained import FOLLOWERS, KINDS, Options, disk_rate, why_not
+from benchmarks.sustained import (
+    FOLLOWERS,
+    KINDS,
+    SMALL_FILE_BYTES,
+    Options,
+    disk_rate,
+    why_not,
+)
 from tests.support.paths import ROOT
 from tests.support.patience import PATIENCE_SECONDS
 
@@ -16,16 +23,18 @@ GOOD = Options(
     kind="sync",
     rate=100.0,
     disk_share=None,
+    own_share=None,
     body_bytes=1_024,
     rocketmq=False,
     seconds=9.0,
     interval=3.0,
     connections=8,
-    fault="stopped",
+    fault=["stopped"],
     fault_seconds=2.0,
     bound=60.0,
     cold_reader=False,
     cleaning=False,
+    file_bytes=SMALL_FILE_BYTES,
 )
 
 
@@ -57,11 +66,15 @@ BAD: dict[str, dict[str, object]] = {
     "--kind": {"kind": "async"},
     "--bound": {"bound": 0.0},
     "--seconds": {"fault_seconds": 8.0},
-    "one of --rate and --disk-share": {"disk_share": [50.0]},
-    "--disk-share are": {"rate": None, "disk_share": [0.0]},
+    "give --seconds 12 ": {"fault_seconds": 3.0, "fault": ["stopped", "slow"]},
+    "--file-bytes": {"file_bytes": 1 << 20},
+    "one of --rate, --disk-share": {"disk_share": [50.0]},
+    "and --own-share is wanted": {"rate": None, "disk_share": [50.0], "own_share": [50.0]},
+    "--disk-share and": {"rate": None, "disk_share": [0.0]},
+    "--own-share are": {"rate": None, "own_share": [50.0, 201.0]},
     "--body-bytes": {"body_bytes": 0},
     "no kind fenced": {"rocketmq": True, "kind": "fenced"},
-    "after a third of 3 s": {"rate": None, "disk_share": [50.0, 80.0, 95.0], "fault_seconds": 2.5},
+    "have no room in 3 s": {"rate": None, "disk_share": [50.0, 80.0, 95.0], "fault_seconds": 2.5},
 }
 
 
@@ -70,6 +83,13 @@ def test_what_cannot_be_measured_is_refused_with_the_option_that_is_wrong(option
     values = {name: getattr(GOOD, name) for name in GOOD.__struct_fields__}
     assert why_not(GOOD) is None
     assert option in str(why_not(Options(**{**values, **BAD[option]})))
+
+
+def test_two_faults_have_as_long_after_them_as_between_them() -> None:
+    values = {name: getattr(GOOD, name) for name in GOOD.__struct_fields__}
+    assert GOOD.faults_at == [1 / 3]
+    assert Options(**{**values, "fault": ["stopped", "slow"]}).faults_at == [1 / 4, 2 / 4]
+    assert Options(**{**values, "fault": None}).faults_at == []
 
 
 def test_a_disk_is_written_and_leaves_nothing_behind(tmp_path: Path) -> None:
@@ -88,13 +108,18 @@ def test_a_wrong_argument_ends_the_program_with_status_2() -> None:
 @pytest.mark.slow
 @pytest.mark.fault
 @pytest.mark.thorough
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_short_run_of_each_kind_ends_in_sync(kind: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("kind", "load"),
+    [*((kind, ("--rate", "20")) for kind in KINDS), ("sync", ("--own-share", "1"))],
+)
+def test_a_short_run_of_each_kind_ends_in_sync(
+    kind: str, load: tuple[str, str], tmp_path: Path
+) -> None:
     fault = ["--fault", "slow", "--fault-seconds", "1"] if FOLLOWERS[kind] else []
     done = subprocess.run(
         [
-            *(sys.executable, "benchmarks/sustained.py", "--kind", kind, "--rate", "20"),
-            *("--seconds", "3", "--interval", "1", "--bound", str(PATIENCE_SECONDS), *fault),
+            *(sys.executable, "benchmarks/sustained.py", "--kind", kind, *load),
+            *("--seconds", "4", "--interval", "1", "--bound", str(PATIENCE_SECONDS), *fault),
             *("--cold-reader", "--cleaning"),
         ],
         cwd=ROOT,
@@ -105,4 +130,5 @@ def test_a_short_run_of_each_kind_ends_in_sync(kind: str, tmp_path: Path) -> Non
     )
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count("\n") >= 5
-    assert ("in sync" in done.stdout) == bool(fault)
+    assert done.stdout.count("in sync") == bool(fault)
+    assert ("the group takes" in done.stderr) == ("--own-share" in load)

@@ -18,7 +18,8 @@ import org.apache.kafka.common.serialization.ByteArraySerializer;
 /**
  * Kafka's producer at a fixed rate, whatever becomes of its sends. Arguments: servers, topic, replicas.
  *
- * A line "RATE SECONDS INTERVAL BODY_BYTES" sends RATE records a second for SECONDS. A latency counts from the
+ * A line "RATE SECONDS INTERVAL BODY_BYTES" sends RATE records a second for SECONDS; what could not leave by then, for
+ * the producer had no room, does not leave. A latency counts from the
  * intended time of a send. Each INTERVAL is a line of JSON: how many were sent and failed, the counts of latencies
  * by step (64 for each doubling of a microsecond), the longest, how many sends have no answer, and how many
  * replicas the partition has in sync that has the fewest. The last line says that it is the last. The producer is
@@ -99,8 +100,9 @@ public class KafkaOpenLoop {
 
     static void send(KafkaProducer<byte[], byte[]> producer, String topic, double rate, double seconds, byte[] body) {
         long begin = System.nanoTime();
+        long end = begin + (long) (seconds * 1e9);
         long count = (long) (rate * seconds);
-        for (long number = 0; number < count; number++) {
+        for (long number = 0; number < count && System.nanoTime() < end; number++) {
             long due = begin + (long) (number / rate * 1e9);
             for (long left = due - System.nanoTime(); left > 0; left = due - System.nanoTime()) {
                 LockSupport.parkNanos(left);
