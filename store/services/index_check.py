@@ -3,7 +3,8 @@
     header                       is possible, and on the disk as in memory
     slot -> unit -> unit ...     each of the same slot, and earlier; each is named once; as many
                                  slots and first units as the header says
-    unit                         the record it names has a key of this hash, and this time
+    unit                         the record it names has a key of this hash, and this time; its
+                                 tags are one if RocketMQ 5.4 or later entered them
     record of the log            has as many units as keys; looked at with the closed files of the
                                  log. Keys are missing where the index was built while a part of the
                                  log was bad that has been healed since
@@ -30,7 +31,7 @@ from store.index.index_file import IndexFile
 from store.index.index_service import IndexService
 from store.log.commit_log import CommitLog
 from tandem.wire.message import TRANSACTION_MASK, TRANSACTION_ROLLBACK_TYPE
-from tandem.wire.record_keys import hash_keys, key_hash, key_values, record_texts
+from tandem.wire.record_keys import hash_keys, key_hash, key_values, record_texts, tag_key
 from tandem.wire.record_rule import store_timestamp_ms
 from tandem.wire.record_scan import RecordColumns
 
@@ -237,7 +238,8 @@ def _contradiction(
 ) -> str | None:
     topic, properties = record_texts(record)
     name = topic.decode("utf-8", "replace")
-    if wanted not in {key_hash(name, key) for key in key_values(properties)}:
+    keys = [*key_values(properties), tag_key(properties) or b""]
+    if wanted not in {key_hash(name, key) for key in keys if key}:
         return "its record has no key of this hash"
     begin_ms, stored_ms = file.begin_timestamp_ms, store_timestamp_ms(record, 0)
     is_late = 0 < begin_ms < stored_ms

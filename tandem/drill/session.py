@@ -13,7 +13,7 @@ import shutil
 import signal
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -26,6 +26,8 @@ from rich.console import Console
 
 from tandem.cluster_file.errors import ClusterError
 from tandem.drill.auditing import AuditRequest, audit_with_progress, java_for_spark
+from tandem.drill.consumers.lines import Place
+from tandem.drill.consumers.log_places import places_in_log
 from tandem.drill.errors import AuditError, BadOptionsError, DrillError, first_of
 from tandem.drill.evidence import Evidence, collect
 from tandem.drill.group_summary import GroupSummary, summarise_group
@@ -305,6 +307,11 @@ class _Drill:
         )
         found = await audit_with_progress(request, self._console)
         self._evidence += await trio.to_thread.run_sync(_collect, plan, abandon_on_cancel=True)
+        topics, promises = self._plan.consumer_topics, recording.promises
+        if topics is not None and promises is not None:
+            master = plan.stores[recording.master]
+            there = partial(_places, master, plan.group.name, topics.queue_counts)
+            promises.compare_with_log(await trio.to_thread.run_sync(there, abandon_on_cancel=True))
         return found
 
     async def _audit_others(self, recording: Recording) -> None:
@@ -382,6 +389,13 @@ def _collect(plan: Plan) -> list[Evidence]:
         )
     except (SparkSourceError, OSError) as error:
         raise AuditError(f"the audit could not be done: {error}") from error
+
+
+def _places(store: Path, broker_name: str, topics: Collection[str]) -> dict[Place, str]:
+    try:
+        return places_in_log(store, broker_name, topics)
+    except (SparkSourceError, OSError) as error:
+        raise AuditError(f"what groups read could not be compared: {error}") from error
 
 
 def _tidy(out: Path, *, keep_data: bool) -> Path | None:

@@ -1,6 +1,6 @@
 """The index entries that lead into a piece of the log, against the keys of the records there."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import msgspec
@@ -44,11 +44,15 @@ def match_index(
     segments: Sequence[Segment],
     log_path: str,
     found: FindingList,
+    hashed_tags: Callable[[], tuple[Int64s, Int64s]],
 ) -> int:
     """Compare every entry with the keys of the record that it leads to, and the other way round.
 
-    Returns the number of entries.
+    The tags of a message may have an entry, as they have with RocketMQ 5.4 and later, and need not:
+    `hashed_tags` says where the messages are that have some, and the hashes. It is asked for when
+    an entry is of no key. Returns the number of entries.
     """
+    tags: Int64s | None = None
     base = int(records.offset[0]) if len(records) else 0
     keyed = records.is_indexed[records.key_row]
     rows = records.key_row[keyed]
@@ -64,7 +68,11 @@ def match_index(
         )
         entered.append(pairs)
         known = _are_among(pairs, wanted)
-        strange = ~breaks.contain(units["physical_offset"].astype(np.int64)) & ~known
+        outside = ~breaks.contain(units["physical_offset"].astype(np.int64))
+        if (outside & ~known).any():
+            tags = np.sort(_pairs(*hashed_tags(), base), kind="stable") if tags is None else tags
+            known |= _are_among(pairs, tags)
+        strange = outside & ~known
         what = "no message with such a key is there"
         _add(found, "index-entry", segment, units, np.flatnonzero(strange), what)
         _check_times(records, index.files[segment.owner], segment, units, known, found)

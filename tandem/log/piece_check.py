@@ -8,6 +8,7 @@ but files and what `PieceTask` and `StoreFacts` say; the verdict on the end of t
 
 import os
 from collections.abc import Iterator
+from functools import partial
 
 import msgspec
 import numpy as np
@@ -21,8 +22,9 @@ from tandem.log.pieces import LogPiece, Segment
 from tandem.log.queue_match import QueueFacts, match_units
 from tandem.log.record_facts import QueueNumbers, RecordFacts, facts_of, join_facts
 from tandem.wire.delay_level import DelayLevels
+from tandem.wire.record_keys import hash_tags
 from tandem.wire.record_rule import ScanStop
-from tandem.wire.record_scan import Bools
+from tandem.wire.record_scan import Bools, Int64s
 
 
 class StoreFacts(msgspec.Struct, frozen=True):
@@ -126,7 +128,8 @@ class PieceChecker:
             segments = task.index_segments
             path = task.piece.file.path
             index_count = match_index(
-                records, entry_breaks, self._facts.index, segments, path, found
+                *(records, entry_breaks, self._facts.index, segments, path, found),
+                partial(_hashed_tags, task.piece),
             )
         sound = np.flatnonzero(records.is_sound)
         last = int(sound[-1]) if len(sound) else -1
@@ -204,6 +207,17 @@ def _add_rows(
         found.add(kind, path, -1, what, offset)
     if len(rows) > FINDINGS_KEPT_MAX:
         found.add_count(kind, path, len(rows) - FINDINGS_KEPT_MAX)
+
+
+def _hashed_tags(piece: LogPiece) -> tuple[Int64s, Int64s]:
+    """Return where the messages with tags are, and what an index has for the tags."""
+    offsets, hashes = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+    with open_file(piece.file.path) as descriptor:
+        for window in FileScan(descriptor, piece.file, piece.start, piece.stop).windows():
+            tags = hash_tags(window.data, window.columns)
+            offsets.append(window.columns.physical_offset[tags.row])
+            hashes.append(tags.key_hash)
+    return np.concatenate(offsets), np.concatenate(hashes)
 
 
 def _sound(records: RecordFacts, covered: Bools, row: int) -> Sound:

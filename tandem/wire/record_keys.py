@@ -3,6 +3,8 @@
     UNIQ_KEY property    one key, as it is; comes first
     KEYS property        one key between any two spaces, empty ones left out
 
+RocketMQ 5.4 and later enter TAGS as well, as the key `T#tag`; 5.3.3 and we do not.
+
 The text `topic#key` is hashed, as Java's String.hashCode does it: over UTF-16 code units,
 in 32 bits, then without the sign. Bytes that are not UTF-8 are read as U+FFFD.
 
@@ -36,6 +38,9 @@ from tandem.wire.record_scan import Int64s, RecordColumns
 from tandem.wire.store_layout import index_key, index_key_hash
 
 KEY_SEPARATOR: Final = b" "
+TAG_MARK: Final = b"T#"
+"""Before a tag that is a key. Source: RocketMQ 5.4.0, IndexService.buildKey, INDEX_TAG_TYPE."""
+
 CHUNK_BYTES: Final = 1 << 17
 """How many bytes of topics and properties are hashed at once: what stays in a core's own cache."""
 
@@ -74,6 +79,12 @@ def key_values(properties: bytes) -> list[bytes]:
     if keys:
         values += [piece for piece in keys.split(KEY_SEPARATOR) if piece]
     return values
+
+
+def tag_key(properties: bytes) -> bytes | None:
+    """Return the key that RocketMQ 5.4 and later enter for the tags in a property string."""
+    tags = property_value(properties, b"TAGS")
+    return TAG_MARK + tags if tags else None
 
 
 def key_hash(topic: str, key: bytes) -> int:
@@ -124,7 +135,13 @@ def hash_keys(buffer: Buffer, columns: RecordColumns) -> KeyHashes:
     )
 
 
-def _hash_columns(buffer: Buffer, columns: RecordColumns) -> KeyHashes:
+def hash_tags(buffer: Buffer, columns: RecordColumns) -> KeyHashes:
+    """Return the hash of `tag_key` of these records, as far as they have tags."""
+    return _hash_columns(buffer, columns, TAG_MARK)
+
+
+def _hash_columns(buffer: Buffer, columns: RecordColumns, mark: bytes = b"") -> KeyHashes:
+    """Hash the keys; with a mark, the tags behind it."""
     ends = np.cumsum(columns.topic_size + columns.properties_size + 3)
     parts = []
     start = 0
@@ -133,7 +150,7 @@ def _hash_columns(buffer: Buffer, columns: RecordColumns) -> KeyHashes:
     while start < len(columns):
         done = int(ends[start - 1]) if start else 0
         stop = int(np.searchsorted(ends, done + CHUNK_BYTES, "right"))
-        parts.append(_hash_chunk(data, columns, slice(start, stop)))
+        parts.append(_hash_chunk(data, columns, slice(start, stop), mark))
         start = stop
     if len(parts) == 1:
         return parts[0]
@@ -177,18 +194,20 @@ def _texts(buffer: bytes, columns: RecordColumns, rows: slice) -> _Texts:
     return _Texts(data, units, start, mark)
 
 
-def _hash_chunk(buffer: bytes, columns: RecordColumns, rows: slice) -> KeyHashes:
+def _hash_chunk(buffer: bytes, columns: RecordColumns, rows: slice, mark: bytes) -> KeyHashes:
     texts = _texts(buffer, columns, rows)
-    row, start, end = _key_places(texts)
+    row, start, end = _tag_places(texts) if mark else _key_places(texts)
     powers, weights = _power_tables()
     sums = np.zeros(len(texts.units) + 1, np.uint32)
     np.cumsum(texts.units * weights[: len(texts.units)], dtype=np.uint32, out=sums[1:])
     prefix = (sums[texts.mark + 1] - sums[texts.start]) * powers[texts.mark]
+    for unit in mark:
+        prefix = prefix * powers[1] + np.uint32(unit)
     values = prefix[row] * powers[end - start] + (sums[end] - sums[start]) * powers[end - 1]
     hashes = np.abs(values.view(np.int32)).astype(np.int64)
     hashes[hashes < 0] = 0
     if not texts.data.isascii():
-        _hash_again(texts, row, start, end, hashes)
+        _hash_again(texts, row, start, end, mark, hashes)
     return KeyHashes(row + rows.start, hashes)
 
 
@@ -222,6 +241,13 @@ def _key_places(texts: _Texts) -> tuple[Int64s, Int64s, Int64s]:
         np.concatenate((unique_start, keys_start))[order],
         np.concatenate((unique_end, keys_end))[order],
     )
+
+
+def _tag_places(texts: _Texts) -> tuple[Int64s, Int64s, Int64s]:
+    """Return record number, start and end of the tags of each record that has some."""
+    equals = np.flatnonzero(texts.units == 1)
+    separators = np.flatnonzero(texts.units == _SEPARATOR)
+    return _values(texts, equals[texts.units[equals - 1] == ord("S")], separators, b"TAGS")
 
 
 def _values(
@@ -266,11 +292,13 @@ def _split(
     return rows[some], starts[some], ends[some]
 
 
-def _hash_again(texts: _Texts, row: Int64s, start: Int64s, end: Int64s, hashes: Int64s) -> None:
+def _hash_again(
+    texts: _Texts, row: Int64s, start: Int64s, end: Int64s, mark: bytes, hashes: Int64s
+) -> None:
     """Put right the hashes of texts that are not ASCII."""
     foreign = np.concatenate(([0], np.cumsum(texts.units >= 0x80)))
     in_topic = foreign[texts.mark] > foreign[texts.start]
     for n in np.flatnonzero(in_topic[row] | (foreign[end] > foreign[start])).tolist():
         topic = texts.data[texts.start[row[n]] : texts.mark[row[n]]].decode("utf-8", "replace")
-        key = texts.data[start[n] : end[n]].decode("utf-8", "replace")
+        key = (mark + texts.data[start[n] : end[n]]).decode("utf-8", "replace")
         hashes[n] = index_key_hash(index_key(topic, key))

@@ -9,11 +9,19 @@ from pathlib import Path
 from typing import Any, Final
 
 import msgspec
+import numpy as np
 import pytest
+import trio
+from trio.testing import MockClock
 
 from store import MessageStore, PutBatch
 from store.machine.real_disk import RealDisk
+from tandem.log.store_directory import open_store_directory
+from tandem.log.verify import verify_store
 from tandem.wire.message import Host
+from tandem.wire.record_keys import key_hash
+from tandem.wire.store_layout import INDEX_HEADER_BYTES, INDEX_SLOT_BYTES
+from tandem.wire.unit_types import INDEX_UNIT_TYPE
 from tests.compat.every_kind import BATCH_TOPIC, every_kind
 from tests.compat.probe import Seen, differences
 from tests.compat.store_probe import look
@@ -85,6 +93,18 @@ def test_a_store_goes_on(golden: Golden) -> None:
     assert queue.offsets[: len(earlier.offsets)] == earlier.offsets
 
 
+def test_entries_of_tags_are_no_fault(golden: Golden) -> None:
+    """`verify` takes an entry of the tags for one of its message, and so does a scrub."""
+    found = verify_store(open_store_directory(golden.root)).findings
+    assert [each for each in found if each.kind.startswith("index")] == []
+    assert entries_of_tags(golden.root)
+    with golden.open() as store:
+        assert store.index_service is not None
+        # What a store was not stopped after is entered anew.
+        assert bool(store.index_service.files) == golden.root.name.endswith("-clean")
+        assert scrubbed(store) == 0
+
+
 def test_the_same_puts_make_the_same_bytes(golden: Golden, tmp_path: Path) -> None:
     """MessageExtEncoder, ConsumeQueue, ConsumeQueueExt, BatchConsumeQueue; IPv6; append CRC.
 
@@ -105,6 +125,29 @@ def test_the_same_puts_make_the_same_bytes(golden: Golden, tmp_path: Path) -> No
             store.announce()
     assert next(times, None) is None
     assert files_below(tmp_path / "ours") == files_below(golden.root)
+
+
+def entries_of_tags(root: Path) -> list[int]:
+    """The entries of the index that are of the one tag there is."""
+    hashes = {key_hash(topic, b"T#" + "Tagé".encode()) for topic in ("TopicA", "TopicB")}
+    units_at = INDEX_HEADER_BYTES + 100 * INDEX_SLOT_BYTES
+    units = [
+        unit
+        for file in sorted((root / "index").iterdir())
+        for unit in np.frombuffer(file.read_bytes()[units_at:], INDEX_UNIT_TYPE).tolist()
+    ]
+    return [unit[1] for unit in units if unit[0] in hashes]
+
+
+def scrubbed(store: MessageStore) -> int:
+    """How many files of the index a scrub has built anew."""
+
+    async def scrub() -> int:
+        store.scrub_service.scrub_now()
+        await store.scrub_service.scrub_pass()
+        return store.scrub_service.progress.rebuilt_index_files
+
+    return trio.run(scrub, clock=MockClock(autojump_threshold=0))
 
 
 def files_below(root: Path) -> dict[str, bytes]:

@@ -14,6 +14,9 @@ import msgspec
 from tandem.drill.errors import LedgerError
 from tandem.wire.untrusted import UnreadableError, json_decoder
 
+Place = tuple[str, str, int, int]
+"""Topic, broker name, queue id and offset in the queue."""
+
 
 class Kind(enum.StrEnum):
     """What a message is there to show."""

@@ -31,6 +31,7 @@ from tandem.drill.consumers.lines import (
     GivenBack,
     Kind,
     Line,
+    Place,
     Seen,
     Sent,
 )
@@ -162,7 +163,7 @@ class _Message:
         self.answer: Answered | None = None
         self.state = ""
         self.is_asked = False
-        self.places: set[tuple[str, str, int, int]] = set()
+        self.places: set[Place] = set()
         self.is_repeated = False
 
     @property
@@ -218,7 +219,7 @@ class Promises:
         self._unasked: set[str] = set()
         self._in_flight = 0
         self._queues: defaultdict[_QueueKey, _Queue] = defaultdict(_Queue)
-        self._at: dict[tuple[str, str, int, int], str] = {}
+        self._at: dict[Place, str] = {}
         self._tries: Counter[tuple[str, str]] = Counter()
         self._given_back: dict[_Failure, GivenBack] = {}
         self._ahead_ms = self._behind_ms = 0.0
@@ -246,6 +247,16 @@ class Promises:
                 self._committed(line)
             case Ended():
                 self._break(MEMBER_ENDED, f"{line.member} of {line.group}: {line.reason}")
+
+    def compare_with_log(self, log: Mapping[Place, str]) -> None:
+        """Judge what was read by the messages that a log has at the same places at the end."""
+        for at, read in self._at.items():
+            there = log.get(at, read)
+            if there != read:
+                lacking = [name for name, owed in self._owed.items() if there in owed]
+                never = f", which never came to {', '.join(lacking)}" if lacking else ""
+                where = f"{at[0]} of {at[1]}, queue {at[2]} offset {at[3]}"
+                self._break(CHANGED, f"{where}: {read} was read, and the log has {there}{never}")
 
     def allow_early(self, milliseconds: float) -> None:
         """Take note that a broker's clock is that much ahead, or behind if it is below 0.

@@ -8,7 +8,14 @@ from hypothesis import strategies as st
 from tandem.wire import record_keys
 from tandem.wire.message import Host, encode_record
 from tandem.wire.message_properties import decode_properties
-from tandem.wire.record_keys import hash_keys, key_hash, key_values, record_texts
+from tandem.wire.record_keys import (
+    hash_keys,
+    hash_tags,
+    key_hash,
+    key_values,
+    record_texts,
+    tag_key,
+)
 from tandem.wire.record_scan import read_columns, scan_records, walk_records
 from tandem.wire.store_layout import index_key, index_key_hash
 from tests.support.log_builder import LogBuilder
@@ -116,6 +123,26 @@ def test_the_longest_record_fits_into_a_round() -> None:
     key = "k" * 32_761
     raw = record("L" * 32_767, b"KEYS\x01%s\x02" % key.encode())
     assert hashes_of([raw, raw]) == [[index_key_hash(index_key("L" * 32_767, key))]] * 2
+
+
+@given(st.lists(st.tuples(st.text(max_size=20), property_strings), min_size=1, max_size=8))
+@example([("t", b"TAGS\x01a b\x02KEYS\x01k"), ("TAGS\x01x", b""), ("t", b"TAGS\x01\x02")])
+def test_tags_are_hashed_as_newer_rocketmq_does(given_records: list[tuple[str, bytes]]) -> None:
+    """RocketMQ 5.4.0, IndexService.buildKey: `topic#T#tags`."""
+    records = [record(topic, properties) for topic, properties in given_records]
+    log = b"".join(records)
+    found = hash_tags(log, read_columns(log, walk_records(log).starts))
+    tags = [
+        (row, decode_properties(properties).get("TAGS", ""))
+        for row, (_, properties) in enumerate(given_records)
+    ]
+    expected = [
+        (row, index_key_hash(f"{given_records[row][0]}#T#{text}")) for row, text in tags if text
+    ]
+    assert list(zip(found.row.tolist(), found.key_hash.tolist(), strict=True)) == expected
+    for row, text in tags:
+        key = tag_key(given_records[row][1])
+        assert (key or b"").decode("utf-8", "replace") == (f"T#{text}" if text else "")
 
 
 def test_no_records_have_no_keys() -> None:

@@ -5,8 +5,9 @@ from types import MappingProxyType
 
 import pytest
 
-from tandem.drill.consumers.lines import Answered, Committed, Seen
+from tandem.drill.consumers.lines import Answered, Committed, Place, Seen
 from tandem.drill.consumers.promises import (
+    CHANGED,
     EXCEPTIONS,
     OTHER_RETRIES,
     OWED_DELAYS,
@@ -41,6 +42,7 @@ from tests.tandem.drill.consumers.planted_consumers import (
     a_transaction_that_ended_twice,
     a_transaction_that_no_broker_asks_about,
     forgotten_by_a_group,
+    judged_promises,
 )
 
 
@@ -254,3 +256,57 @@ def test_what_waits_may_be_early_by_as_much_as_a_clock_was_wrong_and_no_more() -
         for line in planted.lines:
             promises.take(line)
         assert promises.summary().promises_broken == count
+
+
+def a_log(planted: PlantedConsumers) -> dict[Place, str]:
+    """The messages where consumers were handed them."""
+    seen = [line for line in planted.lines if isinstance(line, Seen) and not line.reconsume_times]
+    return {
+        (each.topic, each.broker_name, each.queue_id, each.queue_offset): each.message_id
+        for each in seen
+    }
+
+
+def test_a_log_that_has_what_was_read_breaks_nothing() -> None:
+    planted = PlantedConsumers()
+    promises = judged_promises()
+
+    promises.compare_with_log(a_log(planted))
+    promises.compare_with_log({})  # what is not there any more was deleted, perhaps
+
+    assert promises.summary().broken_counts == {}
+
+
+def test_a_log_that_has_another_message_where_one_was_read_breaks_a_promise_at_each_place() -> None:
+    log = a_log(PlantedConsumers())
+    promises = judged_promises()
+
+    promises.compare_with_log(log | {(PLAIN, "b", 0, 2): "plain-000099", (PLAIN, "b", 0, 3): ""})
+
+    summary = promises.summary()
+    assert summary.broken_counts == {CHANGED: 2}
+    assert summary.findings[0].text == (
+        "plain of b, queue 0 offset 2: plain-000002 was read, and the log has plain-000099"
+    )
+
+
+def test_it_says_to_which_groups_the_message_there_never_came() -> None:
+    planted = PlantedConsumers()
+    planted.change(planted.find(Seen, "plain-000005", group="first"), message_id="plain-000004")
+    promises = Promises(GROUPS)
+    for line in planted.lines:
+        promises.take(line)
+
+    promises.compare_with_log({(PLAIN, "b", 0, 5): "plain-000005"})
+
+    assert "the log has plain-000005, which never came to first" in promises.findings[-1].text
+
+
+def test_where_reads_are_not_promised_a_log_that_has_another_message_is_counted_alone() -> None:
+    planted = PlantedConsumers()
+    promises = judged_promises(not_promised={PREFIX + CHANGED: "why"})
+
+    promises.compare_with_log(a_log(planted) | {(PLAIN, "b", 0, 2): "plain-000099"})
+
+    summary = promises.summary()
+    assert (summary.broken_counts, summary.not_promised_counts) == ({}, {CHANGED: 1})
