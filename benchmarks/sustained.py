@@ -3,7 +3,7 @@
     python benchmarks/sustained.py --kind sync --rate 5000 | --disk-share 50 80 95 | --own-share …
         [--seconds 3600] [--interval 60] [--body-bytes 1024] [--rocketmq]
         [--fault stopped slow --fault-seconds 60 --bound 60] [--cold-reader]
-        [--cleaning --file-bytes 16777216 --keep-bytes 0]
+        [--cleaning --file-bytes 16777216]
 
 An open loop (`open_loop.py`): sends leave at a fixed rate, and a latency counts from the intended
 time. --disk-share measures how fast the disk takes what is written and synced, and goes on at these
@@ -26,10 +26,9 @@ group is in sync. Afterwards the load goes on, and it is measured how long until
 sync: everybody connected, and less than a second of the load behind. If that takes longer than
 --bound seconds, the exit status is 1. --cold-reader pulls from the oldest message on, ten times a
 second, with the files dropped from the page cache before each pull. --cleaning has small files that
-are deleted as soon as another is begun, ten in ten seconds at most; with --keep-bytes that much of
-the log of each node stays, for a follower that is away for longer than the log goes back cannot
-follow any more. With several shares there are the faults in each. --rocketmq does the same with
-brokers of RocketMQ 5.3.3, of all kinds but fenced.
+are deleted as soon as another is begun, ten in ten seconds at most. With several shares there are
+the faults in each. --rocketmq does the same with brokers of RocketMQ 5.3.3, of all kinds but
+fenced.
 """
 
 from __future__ import annotations
@@ -37,7 +36,6 @@ from __future__ import annotations
 import argparse
 import math
 import os
-import shutil
 import signal
 import socket
 import struct
@@ -88,10 +86,6 @@ OWN_WARM_SECONDS: Final = 5.0
 OWN_IN_FLIGHT: Final = 32
 """On each connection, while it is measured what a group takes."""
 
-RATIO_MIN: Final = 10
-RATIO_MAX: Final = 95
-"""Bounds of diskMaxUsedSpaceRatio: files are deleted when a disk is as full as that."""
-
 IN_SYNC_BYTES_MIN: Final = 64 * 1024
 LOOK_SECONDS: Final = 0.2
 REST_SECONDS: Final = 30.0
@@ -119,7 +113,6 @@ class Options(msgspec.Struct, frozen=True):
     cold_reader: bool
     cleaning: bool
     file_bytes: int
-    keep_bytes: int
 
     @property
     def shares(self) -> list[float]:
@@ -173,7 +166,6 @@ def why_not(options: Options) -> str | None:
         f" give --seconds {fault_seconds / apart * max(1, len(shares)):g} or more": (
             has_fault and fault_seconds > seconds * apart
         ),
-        f"--keep-bytes {options.keep_bytes} is less than 0": options.keep_bytes < 0,
         f"--file-bytes {options.file_bytes} is not between 4 MiB and 1 GiB": not (
             4 << 20 <= options.file_bytes <= 1 << 30
         ),
@@ -186,34 +178,18 @@ def start(stack: ExitStack, directory: Path, options: Options) -> Server:
     if options.rocketmq:
         more = {"flushDiskType": "SYNC_FLUSH"} if options.kind == "flushed" else {}
         if options.cleaning:
-            ratio = kept_ratio(directory.parent, options)
-            more |= {
-                "mappedFileSizeCommitLog": str(options.file_bytes),
-                "diskMaxUsedSpaceRatio": str(ratio),
-            }
+            more["mappedFileSizeCommitLog"] = str(options.file_bytes)
         else:
             more |= {"fileReservedTime": "72", "diskMaxUsedSpaceRatio": "90"}
         return stack.enter_context(rocketmq_group(directory, FOLLOWERS[options.kind], more))
     store: dict[str, Any] = {"file_reserved_time_hours": 72, "disk_max_used_space_ratio": 90}
     if options.cleaning:
-        ratio = kept_ratio(directory.parent, options)
-        store = {
-            "mapped_file_size_commit_log_bytes": options.file_bytes,
-            "disk_max_used_space_ratio": ratio,
-        }
+        store = {"mapped_file_size_commit_log_bytes": options.file_bytes}
     if options.kind == "flushed":
         store["flush_disk_type"] = "SYNC_FLUSH"
     if options.kind == "fenced":
         return stack.enter_context(our_fenced_group(directory, 3, store=store))
     return stack.enter_context(our_group(directory, FOLLOWERS[options.kind], store=store))
-
-
-def kept_ratio(directory: Path, options: Options) -> int:
-    """Return how full the disk is, in percent, when each node has what it is to keep."""
-    disk = shutil.disk_usage(directory)
-    kept = options.keep_bytes * (1 + FOLLOWERS[options.kind])
-    share = math.ceil(100 * (disk.used + kept) / (disk.used + disk.free)) if kept else 0
-    return min(max(share, RATIO_MIN), RATIO_MAX)
 
 
 def behind(server: Server, followers: int) -> int | None:
@@ -510,9 +486,6 @@ def options_of(arguments: Sequence[str] | None = None) -> Options:
     parser.add_argument("--cleaning", action="store_true")
     parser.add_argument(
         "--file-bytes", type=int, default=SMALL_FILE_BYTES, help="of a file with --cleaning"
-    )
-    parser.add_argument(
-        "--keep-bytes", type=int, default=0, help="of the log of each node with --cleaning"
     )
     options = Options(**vars(parser.parse_args(arguments)))
     if (reason := why_not(options)) is not None:

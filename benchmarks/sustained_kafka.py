@@ -2,7 +2,7 @@
 
     python benchmarks/sustained_kafka.py --rate 5000 | --disk-share 50 80 95 | --own-share …
         [--seconds 600] [--interval 60] [--body-bytes 1024]
-        [--fault stopped slow --fault-seconds 60 --bound 60] [--keep-bytes 268435456]
+        [--fault stopped slow --fault-seconds 60 --bound 60]
 
 The load is Kafka's own producer, as it is by default but for acks=all: it gathers what is sent
 while a request is under way. A send leaves at its intended time, and its latency counts from that.
@@ -27,7 +27,7 @@ import msgspec
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from benchmarks.java_client import java_program, line_of
-from benchmarks.kafka import NODES, RETAINED_BYTES, kafka_group, kafka_jars
+from benchmarks.kafka import NODES, kafka_group, kafka_jars
 from benchmarks.open_loop import Interval
 from benchmarks.rivals import Server
 from benchmarks.side_by_side import say
@@ -47,8 +47,8 @@ from benchmarks.sustained import (
 from tests.compat.programs import NotToBeHadError
 
 TOPIC: Final = "Bench"
-PARTITIONS: Final = 4
-"""Of the topic, as the Java program makes it."""
+RETAINED_BYTES: Final = 1 << 30
+"""Of a partition: a node that is stopped for a minute finds what it has missed."""
 
 RATE_MAX: Final = 2_000_000.0
 """More than any nodes take."""
@@ -186,12 +186,6 @@ def options_of(arguments: Sequence[str] | None = None) -> Options:
     parser.add_argument("--fault", choices=FAULTS, nargs="+")
     parser.add_argument("--fault-seconds", type=float, default=60.0)
     parser.add_argument("--bound", type=float, default=60.0, help="seconds to be in sync again")
-    parser.add_argument(
-        "--keep-bytes",
-        type=int,
-        default=PARTITIONS * RETAINED_BYTES,
-        help="of the logs of each node",
-    )
     options = Options(
         kind="fenced",
         connections=1,
@@ -214,8 +208,8 @@ def main() -> bool:
         rates = [options.rate] if options.rate is not None else []
         if options.disk_share is not None:
             rates = rates_of(options.disk_share, options.body_bytes, NODES, Path(at))
-        retained = max(1, options.keep_bytes // PARTITIONS)
-        server = stack.enter_context(kafka_group(Path(at) / "kafka", retained_bytes=retained))
+        group = kafka_group(Path(at) / "kafka", retained_bytes=RETAINED_BYTES)
+        server = stack.enter_context(group)
         arguments = (server.name_server, TOPIC, str(NODES))
         program = stack.enter_context(
             java_program(Path(at) / "client", kafka_jars(), "KafkaOpenLoop", *arguments)

@@ -1,7 +1,6 @@
 """The benchmark of sustained load: what it counts and refuses, and a short run of each kind."""
 
 import os
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -12,12 +11,9 @@ from benchmarks.open_loop import Histogram, Interval
 from benchmarks.sustained import (
     FOLLOWERS,
     KINDS,
-    RATIO_MAX,
-    RATIO_MIN,
     SMALL_FILE_BYTES,
     Options,
     disk_rate,
-    kept_ratio,
     why_not,
 )
 from tests.support.paths import ROOT
@@ -39,7 +35,6 @@ GOOD = Options(
     cold_reader=False,
     cleaning=False,
     file_bytes=SMALL_FILE_BYTES,
-    keep_bytes=0,
 )
 
 
@@ -73,7 +68,6 @@ BAD: dict[str, dict[str, object]] = {
     "--seconds": {"fault_seconds": 8.0},
     "give --seconds 12 ": {"fault_seconds": 3.0, "fault": ["stopped", "slow"]},
     "--file-bytes": {"file_bytes": 1 << 20},
-    "--keep-bytes": {"keep_bytes": -1},
     "one of --rate, --disk-share": {"disk_share": [50.0]},
     "and --own-share is wanted": {"rate": None, "disk_share": [50.0], "own_share": [50.0]},
     "--disk-share and": {"rate": None, "disk_share": [0.0]},
@@ -96,16 +90,6 @@ def test_two_faults_have_as_long_after_them_as_between_them() -> None:
     assert GOOD.faults_at == [1 / 3]
     assert Options(**{**values, "fault": ["stopped", "slow"]}).faults_at == [1 / 4, 2 / 4]
     assert Options(**{**values, "fault": None}).faults_at == []
-
-
-def test_a_disk_is_as_full_as_what_is_kept_makes_it(tmp_path: Path) -> None:
-    values = {name: getattr(GOOD, name) for name in GOOD.__struct_fields__}
-    disk = shutil.disk_usage(tmp_path)
-    full = 100 * disk.used / (disk.used + disk.free)
-
-    assert kept_ratio(tmp_path, GOOD) == RATIO_MIN
-    assert full <= kept_ratio(tmp_path, Options(**{**values, "keep_bytes": 1})) <= full + 2
-    assert kept_ratio(tmp_path, Options(**{**values, "keep_bytes": disk.total})) == RATIO_MAX
 
 
 def test_a_disk_is_written_and_leaves_nothing_behind(tmp_path: Path) -> None:
