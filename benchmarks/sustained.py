@@ -42,6 +42,7 @@ import struct
 import subprocess
 import sys
 import tempfile
+import threading  # noqa: TID251 - nothing that waits for a server may keep the load from sending
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -83,6 +84,9 @@ DISK_STEP_BYTES: Final = 16 << 20
 
 OWN_SECONDS: Final = 30.0
 OWN_WARM_SECONDS: Final = 5.0
+JAVA_WARM_SECONDS: Final = 60.0
+"""Before it is measured what servers in Java take: they compile what they run."""
+
 OWN_IN_FLIGHT: Final = 32
 """On each connection, while it is measured what a group takes."""
 
@@ -212,6 +216,36 @@ def behind(server: Server, followers: int) -> int | None:
     return max((max(0, link.diff) for link in info.ha_connection_info), default=0)
 
 
+class Lag:
+    """How many bytes the last of the others is behind, asked again and again by a thread.
+
+    A master that is slow to say it does not keep the load from sending.
+    """
+
+    def __init__(self, stack: ExitStack, server: Server, followers: int) -> None:
+        self._server = server
+        self._followers = followers
+        self._is_over = threading.Event()
+        self.bytes: int | None = None
+        """None: not all are connected, or the master did not answer."""
+        self.asked_at = 0.0
+        self.answered_at = 0.0
+        thread = threading.Thread(target=self._ask, daemon=True)
+        thread.start()
+        stack.callback(thread.join)
+        stack.callback(self._is_over.set)
+
+    def _ask(self) -> None:
+        while not self._is_over.wait(LOOK_SECONDS):
+            asked_at = time.perf_counter()
+            try:
+                found = behind(self._server, self._followers)
+            except (OSError, LoadError):
+                found = None
+            self.bytes, self.answered_at = found, time.perf_counter()
+            self.asked_at = asked_at
+
+
 class Fault:
     """A follower that is stopped, or slow, for a while; by a process of its own.
 
@@ -253,7 +287,7 @@ class Run:
         self._server = server
         self._options = options
         self._load = load
-        self._followers = FOLLOWERS[options.kind]
+        self._lag = Lag(stack, server, FOLLOWERS[options.kind])
         self._all = Interval()
         self._bytes_max = max(
             IN_SYNC_BYTES_MIN, int(load.rate * (options.body_bytes + RECORD_BYTES))
@@ -312,12 +346,14 @@ class Run:
 
     def _since(self, over_at: float) -> float | None:
         """Return how long after the fault the group is in sync, if it is."""
-        lag = behind(self._server, self._followers)
-        return time.perf_counter() - over_at if lag is not None and lag <= self._bytes_max else None
+        lag = self._lag
+        if lag.asked_at < over_at or lag.bytes is None or lag.bytes > self._bytes_max:
+            return None
+        return lag.answered_at - over_at
 
     def _line(self, interval: Interval) -> None:
         self._all.merge(interval)
-        lag = behind(self._server, self._followers) if self._followers else 0
+        lag = self._lag.bytes
         print_line(
             f"{time.perf_counter() - self._load.begin:8.1f}",
             interval,
@@ -441,7 +477,8 @@ def own_rate(server: Server, options: Options) -> float:
             body=os.urandom(options.body_bytes),
             in_flight_max=OWN_IN_FLIGHT * options.connections,
         )
-        load.run_until(load.begin + min(OWN_WARM_SECONDS, seconds), Interval())
+        warm_seconds = JAVA_WARM_SECONDS if options.rocketmq else min(OWN_WARM_SECONDS, seconds)
+        load.run_until(load.begin + warm_seconds, Interval())
         begin, interval = time.perf_counter(), Interval()
         load.run_until(begin + seconds, interval)
         taken = time.perf_counter() - begin

@@ -6,8 +6,8 @@
 
 The load is Kafka's own producer, as it is by default but for acks=all: it gathers what is sent
 while a request is under way. A send leaves at its intended time, and its latency counts from that.
-What the nodes take, of which --own-share are percentages, is what they have answered when as much
-is sent as the producer has room for. --fault is a node that is stopped or slow for a while. The
+What the nodes take, of which --own-share are percentages, is what they answer with 4,096 sends in
+flight, after a minute of that. --fault is a node that is stopped or slow for a while. The
 group is in sync again when each partition has all its replicas in sync.
 """
 
@@ -34,8 +34,8 @@ from benchmarks.side_by_side import say
 from benchmarks.sustained import (
     FAULTS,
     HEAD,
+    JAVA_WARM_SECONDS,
     OWN_SECONDS,
-    OWN_WARM_SECONDS,
     SMALL_FILE_BYTES,
     Fault,
     Options,
@@ -49,6 +49,9 @@ from tests.compat.programs import NotToBeHadError
 TOPIC: Final = "Bench"
 RETAINED_BYTES: Final = 1 << 30
 """Of a partition: a node that is stopped for a minute finds what it has missed."""
+
+OWN_IN_FLIGHT: Final = 4_096
+"""Meanwhile."""
 
 RATE_MAX: Final = 2_000_000.0
 """More than any nodes take."""
@@ -142,11 +145,15 @@ class Run:
 
 
 def begin_load(
-    program: subprocess.Popen[str], rate: float, seconds: float, body_bytes: int
+    program: subprocess.Popen[str],
+    rate: float,
+    seconds: float,
+    body_bytes: int,
+    in_flight_max: int = 0,
 ) -> None:
-    """Have the Java program begin a load."""
+    """Have the Java program begin a load; 0: as many in flight as there are."""
     assert program.stdin is not None
-    program.stdin.write(f"{rate} {seconds} {LOOK_SECONDS} {body_bytes}\n")
+    program.stdin.write(f"{rate} {seconds} {LOOK_SECONDS} {body_bytes} {in_flight_max}\n")
     program.stdin.flush()
 
 
@@ -157,10 +164,10 @@ def next_line_of(program: subprocess.Popen[str]) -> Line:
 
 def own_rate(program: subprocess.Popen[str], body_bytes: int) -> float:
     """Return how many records a second the nodes take."""
-    begin_load(program, RATE_MAX, OWN_WARM_SECONDS + OWN_SECONDS, body_bytes)
+    begin_load(program, RATE_MAX, JAVA_WARM_SECONDS + OWN_SECONDS, body_bytes, OWN_IN_FLIGHT)
     interval, begin, end = Interval(), 0.0, 0.0
     while not (line := next_line_of(program)).is_last:
-        if line.at < OWN_WARM_SECONDS:
+        if line.at < JAVA_WARM_SECONDS:
             begin = line.at
         else:
             line.add_to(interval)

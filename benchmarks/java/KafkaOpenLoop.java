@@ -18,8 +18,9 @@ import org.apache.kafka.common.serialization.ByteArraySerializer;
 /**
  * Kafka's producer at a fixed rate, whatever becomes of its sends. Arguments: servers, topic, replicas.
  *
- * A line "RATE SECONDS INTERVAL BODY_BYTES" sends RATE records a second for SECONDS; what could not leave by then, for
- * the producer had no room, does not leave. A latency counts from the
+ * A line "RATE SECONDS INTERVAL BODY_BYTES IN_FLIGHT" sends RATE records a second for SECONDS; what could not leave by
+ * then, for the producer had no room, does not leave. With an IN_FLIGHT above 0 a send waits until fewer have no answer.
+ * A latency counts from the
  * intended time of a send. Each INTERVAL is a line of JSON: how many were sent and failed, the counts of latencies
  * by step (64 for each doubling of a microsecond), the longest, how many sends have no answer, and how many
  * replicas the partition has in sync that has the fewest. The last line says that it is the last. The producer is
@@ -60,7 +61,7 @@ public class KafkaOpenLoop {
         for (String line = lines.readLine(); line != null; line = lines.readLine()) {
             String[] words = line.split(" ");
             run(producer, topic, Double.parseDouble(words[0]), Double.parseDouble(words[1]),
-                Double.parseDouble(words[2]), Integer.parseInt(words[3]));
+                Double.parseDouble(words[2]), Integer.parseInt(words[3]), Long.parseLong(words[4]));
         }
         Runtime.getRuntime().halt(0);
     }
@@ -80,10 +81,10 @@ public class KafkaOpenLoop {
     }
 
     static void run(KafkaProducer<byte[], byte[]> producer, String topic, double rate, double seconds,
-        double interval, int bodyBytes) throws Exception {
+        double interval, int bodyBytes, long inFlight) throws Exception {
         byte[] body = new byte[bodyBytes];
         new Random(1).nextBytes(body);
-        Thread sender = new Thread(() -> send(producer, topic, rate, seconds, body));
+        Thread sender = new Thread(() -> send(producer, topic, rate, seconds, body, inFlight));
         long begin = System.nanoTime();
         sender.start();
         for (double next = interval; next <= seconds; next += interval) {
@@ -98,7 +99,8 @@ public class KafkaOpenLoop {
         say((System.nanoTime() - begin) / 1e9, true);
     }
 
-    static void send(KafkaProducer<byte[], byte[]> producer, String topic, double rate, double seconds, byte[] body) {
+    static void send(KafkaProducer<byte[], byte[]> producer, String topic, double rate, double seconds, byte[] body,
+        long inFlight) {
         long begin = System.nanoTime();
         long end = begin + (long) (seconds * 1e9);
         long count = (long) (rate * seconds);
@@ -106,6 +108,9 @@ public class KafkaOpenLoop {
             long due = begin + (long) (number / rate * 1e9);
             for (long left = due - System.nanoTime(); left > 0; left = due - System.nanoTime()) {
                 LockSupport.parkNanos(left);
+            }
+            while (inFlight > 0 && sent.get() - answered.get() >= inFlight) {
+                LockSupport.parkNanos(100_000);
             }
             byte[] key = ("order-" + number).getBytes();
             sent.incrementAndGet();

@@ -23,7 +23,7 @@ import trio
 from ha.classic.config import HAConfig
 from ha.classic.group_transfer_service import GroupTransferService
 from ha.classic.ha_connection import HAConnection, HAConnectionState
-from ha.errors import RemoteHAError, SlaveAheadError
+from ha.errors import RemoteHAError, SlaveAheadError, SlaveTooOldError
 from ha.link.limits import REPORT_BYTES_READ_MAX
 from ha.link.link_end import LinkEnd
 from ha.link.sending import FrameSender
@@ -269,5 +269,11 @@ def _remedy(error: Exception) -> str:
             "The slave holds messages that this master has not. Either make that node the master,"
             " or, to give them up: stop it, move its store directory away, start it again; it then"
             " copies the whole log"
+        )
+    if isinstance(error, SlaveTooOldError):
+        return (
+            "What it lacks was deleted here: it cannot catch up, however often it dials. Stop it,"
+            " move its store directory away, start it again; it then copies what this master has."
+            " Files that are kept for longer (file_reserved_time_hours) outlast a longer absence"
         )
     return "The connection was closed; the slave dials again"

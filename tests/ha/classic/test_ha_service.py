@@ -22,7 +22,7 @@ from tests.ha.classic_world import (
     open_world,
     slave_config,
 )
-from tests.ha.world import BODIES, FILE_SIZE_BYTES
+from tests.ha.world import BODIES, DIRECTORY, FILE_SIZE_BYTES
 from tests.support.reasons import words
 
 
@@ -128,6 +128,29 @@ async def test_a_slave_far_ahead_is_refused_with_an_alarm(
             assert a.log == slave_log
         alarms = [r for r in caplog.records if r.levelno == logging.ERROR]
         assert len(alarms) == 1
+        assert "move its store directory away" in alarms[0].getMessage()
+
+
+async def test_a_slave_whose_rest_was_deleted_is_refused_with_what_to_do(
+    autojump_clock: MockClock, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with open_world() as world:
+        world.fill("master", BODIES[:2])
+        world.copy_disk("master", "a")
+        world.fill("master", BODIES)
+        world.disks["master"].remove(f"{DIRECTORY}/commitlog/{0:020d}")
+        async with world.running(master_config()) as master, world.running(slave_config("a")) as a:
+            await trio.sleep(10)
+            reason = words(master.why_not_in_sync("a"))
+            assert reason.startswith("is too far behind: reported offset ")
+            assert reason.endswith(f"but the master's log begins at {FILE_SIZE_BYTES}")
+            assert len(a.log) < FILE_SIZE_BYTES
+        # The store's own says that the file is missing, for no clean-up has taken it.
+        alarms = [
+            r for r in caplog.records if r.levelno == logging.ERROR and "slave a" in r.message
+        ]
+        assert len(alarms) == 1
+        assert "cannot catch up" in alarms[0].getMessage()
         assert "move its store directory away" in alarms[0].getMessage()
 
 
