@@ -180,7 +180,10 @@ def why_not(options: Options) -> str | None:
 def start(stack: ExitStack, directory: Path, options: Options) -> Server:
     """Have a group up."""
     if options.rocketmq:
-        more = {"flushDiskType": "SYNC_FLUSH"} if options.kind == "flushed" else {}
+        # As it is by default: without it, requests of an overload are kept until nobody waits.
+        more = {"brokerFastFailureEnable": "true"}
+        if options.kind == "flushed":
+            more["flushDiskType"] = "SYNC_FLUSH"
         if options.cleaning:
             more["mappedFileSizeCommitLog"] = str(options.file_bytes)
         else:
