@@ -4,7 +4,8 @@
     slot -> unit -> unit ...     each of the same slot, and earlier; each is named once; as many
                                  slots and first units as the header says
     unit                         the record it names has a key of this hash, and this time; its
-                                 tags are one if RocketMQ 5.4 or later entered them
+                                 tags are one if RocketMQ 5.4 or later entered them. Such units
+                                 count as well below, so that as many keys may lack unseen
     record of the log            has as many units as keys; looked at with the closed files of the
                                  log. Keys are missing where the index was built while a part of the
                                  log was bad that has been healed since

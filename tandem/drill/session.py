@@ -310,7 +310,8 @@ class _Drill:
         topics, promises = self._plan.consumer_topics, recording.promises
         if topics is not None and promises is not None:
             master = plan.stores[recording.master]
-            there = partial(_places, master, plan.group.name, topics.queue_counts)
+            since = _since(plan, recording)
+            there = partial(_places, master, plan.group.name, topics.queue_counts, since)
             promises.compare_with_log(await trio.to_thread.run_sync(there, abandon_on_cancel=True))
         return found
 
@@ -391,9 +392,9 @@ def _collect(plan: Plan) -> list[Evidence]:
         raise AuditError(f"the audit could not be done: {error}") from error
 
 
-def _places(store: Path, broker_name: str, topics: Collection[str]) -> dict[Place, str]:
+def _places(store: Path, broker_name: str, topics: Collection[str], since: int) -> dict[Place, str]:
     try:
-        return places_in_log(store, broker_name, topics)
+        return places_in_log(store, broker_name, topics, since)
     except (SparkSourceError, OSError) as error:
         raise AuditError(f"what groups read could not be compared: {error}") from error
 

@@ -20,8 +20,12 @@ from tandem.spark.commitlog.read import read_split
 _COLUMNS: Final = ("topic", "queueId", "queueOffset", "keys")
 
 
-def places_in_log(store: Path, broker_name: str, topics: Collection[str]) -> dict[Place, str]:
+def places_in_log(
+    store: Path, broker_name: str, topics: Collection[str], since: int = 0
+) -> dict[Place, str]:
     """Return the ids of all messages of these topics; `store` is that of a broker's last master.
+
+    What is below the offset `since` was there before the drill, and may be large: it is not read.
 
     Raises:
         SparkSourceError, OSError: the log cannot be read.
@@ -30,6 +34,8 @@ def places_in_log(store: Path, broker_name: str, topics: Collection[str]) -> dic
     options = scan_options(str(store))
     wanted = pa.array(sorted(topics), pa.string())
     for split in plan_splits(options):
+        if split.file.offset + split.end <= since:
+            continue
         for batch in read_split(split, options, _COLUMNS):
             rows = batch.filter(pc.is_in(batch.column("topic"), value_set=wanted))
             columns = (rows.column(name).to_pylist() for name in _COLUMNS)

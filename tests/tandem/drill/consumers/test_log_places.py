@@ -35,3 +35,15 @@ def test_no_topics_have_no_places(tmp_path: Path) -> None:
 def test_a_store_that_is_not_there_is_an_error(tmp_path: Path) -> None:
     with pytest.raises((SparkSourceError, OSError)):
         places_in_log(tmp_path / "none", "broker", ["A"])
+
+
+def test_what_was_there_before_is_not_read(tmp_path: Path) -> None:
+    log = LogBuilder(file_bytes=4_096)
+    log.put(topic="A", keys="before")
+    log.roll()
+    log.put(topic="A", keys="since")
+    log.write(tmp_path)
+
+    assert places_in_log(tmp_path, "b", ["A"], since=4_096) == {("A", "b", 0, 1): "since"}
+    assert len(places_in_log(tmp_path, "b", ["A"], since=4_095)) == 2
+    assert places_in_log(tmp_path, "b", ["A"], since=1 << 40) == {}
