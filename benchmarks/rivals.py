@@ -90,7 +90,7 @@ def our_group(
     broker: Mapping[str, Any] | None = None,
 ) -> Iterator[Server]:
     """Have a classic group of ours up; `store` and `broker` are more of its settings."""
-    directory.mkdir()
+    directory.mkdir(exist_ok=True)
     settings = our_settings(store, broker)
     role = "SYNC_MASTER" if slaves_count else "ASYNC_MASTER"
     settings["groups"] = {"broker-a": {"broker_role": role}}
@@ -136,7 +136,7 @@ def our_fenced_group(
     broker: Mapping[str, Any] | None = None,
 ) -> Iterator[Server]:
     """Have a fenced group of ours up, with a master; `store` and `broker` are more settings."""
-    directory.mkdir()
+    directory.mkdir(exist_ok=True)
     settings = our_settings(store, broker)
     with running_fenced_cluster(directory, nodes_count=nodes_count, settings=settings) as cluster:
         yield server_of(cluster)
@@ -154,7 +154,7 @@ def rocketmq_group(
         NotToBeHadError: RocketMQ cannot be fetched.
     """
     jars = classpath("pom.xml", "tools")
-    directory.mkdir()
+    directory.mkdir(exist_ok=True)
     number = 2 + secrets.randbelow(250)
     hosts = [f"127.{number}.{1 + secrets.randbelow(250)}.{i + 1}" for i in range(slaves_count + 1)]
     name_server = f"{hosts[0]}:9876"

@@ -3,7 +3,7 @@
     python benchmarks/sustained.py --kind sync --rate 5000 | --disk-share 50 80 95 | --own-share …
         [--seconds 3600] [--interval 60] [--body-bytes 1024] [--rocketmq]
         [--fault stopped slow --fault-seconds 60 --bound 60] [--cold-reader]
-        [--cleaning --file-bytes 16777216]
+        [--cleaning --file-bytes 16777216 | --disks DIRECTORY ...]
 
 An open loop (`open_loop.py`): sends leave at a fixed rate, and a latency counts from the intended
 time. --disk-share measures how fast the disk takes what is written and synced, and goes on at these
@@ -96,6 +96,7 @@ REST_SECONDS: Final = 30.0
 """For answers after the last send."""
 
 SMALL_FILE_BYTES: Final = 16 << 20
+OWN_DISK_RATIO: Final = 75
 _LENGTH: Final = struct.Struct(">I")
 
 
@@ -117,6 +118,7 @@ class Options(msgspec.Struct, frozen=True):
     cold_reader: bool
     cleaning: bool
     file_bytes: int
+    disks: list[str] | None
 
     @property
     def shares(self) -> list[float]:
@@ -137,6 +139,8 @@ def why_not(options: Options) -> str | None:
     has_fault = options.fault is not None
     rate = options.rate or 0.0
     given = [options.rate, options.disk_share, options.own_share]
+    disks = [Path(disk) for disk in options.disks or []]
+    nodes_count = 1 + FOLLOWERS[options.kind]
     # What one fault and the next, or the end, are apart.
     apart = 2 / 3 if len(options.faults_at) == 1 else 1 / (len(options.faults_at) + 2)
     complaints = {
@@ -173,12 +177,23 @@ def why_not(options: Options) -> str | None:
         f"--file-bytes {options.file_bytes} is not between 4 MiB and 1 GiB": not (
             4 << 20 <= options.file_bytes <= 1 << 30
         ),
+        "--disks says when files are deleted, and --cleaning does: give one of them": (
+            bool(disks) and options.cleaning
+        ),
+        f"--kind {options.kind} has {nodes_count} nodes: give --disks as many directories": (
+            bool(disks) and len(disks) != nodes_count
+        ),
+        "--disks are directories, each on a file system of its own": not all(
+            disk.is_dir() for disk in disks
+        )
+        or len({disk.stat().st_dev for disk in disks}) != len(disks),
     }
     return next((text for text, is_so in complaints.items() if is_so), None)
 
 
 def start(stack: ExitStack, directory: Path, options: Options) -> Server:
     """Have a group up."""
+    place_nodes(stack, directory, options)
     if options.rocketmq:
         # As it is by default: without it, requests of an overload are kept until nobody waits.
         more = {"brokerFastFailureEnable": "true"}
@@ -186,17 +201,34 @@ def start(stack: ExitStack, directory: Path, options: Options) -> Server:
             more["flushDiskType"] = "SYNC_FLUSH"
         if options.cleaning:
             more["mappedFileSizeCommitLog"] = str(options.file_bytes)
+        elif options.disks:
+            more["diskMaxUsedSpaceRatio"] = str(OWN_DISK_RATIO)
         else:
             more |= {"fileReservedTime": "72", "diskMaxUsedSpaceRatio": "90"}
         return stack.enter_context(rocketmq_group(directory, FOLLOWERS[options.kind], more))
     store: dict[str, Any] = {"file_reserved_time_hours": 72, "disk_max_used_space_ratio": 90}
     if options.cleaning:
         store = {"mapped_file_size_commit_log_bytes": options.file_bytes}
+    elif options.disks:
+        store = {"disk_max_used_space_ratio": OWN_DISK_RATIO}
     if options.kind == "flushed":
         store["flush_disk_type"] = "SYNC_FLUSH"
     if options.kind == "fenced":
         return stack.enter_context(our_fenced_group(directory, 3, store=store))
     return stack.enter_context(our_group(directory, FOLLOWERS[options.kind], store=store))
+
+
+def place_nodes(stack: ExitStack, directory: Path, options: Options) -> None:
+    """Have each node's directory on the disk that it was given; they are removed at the end."""
+    roles = ["master", "slave"]
+    for broker_id, disk in enumerate(options.disks or []):
+        # As the group will look for it.
+        number = broker_id + (options.kind == "fenced")
+        name = roles[broker_id] if options.rocketmq else f"data/broker-a-{number}"
+        place = directory / name
+        place.parent.mkdir(parents=True, exist_ok=True)
+        own = stack.enter_context(tempfile.TemporaryDirectory(prefix="node-", dir=disk))
+        place.symlink_to(Path(own).absolute())
 
 
 def behind(server: Server, followers: int) -> int | None:
@@ -527,6 +559,7 @@ def options_of(arguments: Sequence[str] | None = None) -> Options:
     parser.add_argument(
         "--file-bytes", type=int, default=SMALL_FILE_BYTES, help="of a file with --cleaning"
     )
+    parser.add_argument("--disks", nargs="+", help="a directory for each node, on its own disk")
     options = Options(**vars(parser.parse_args(arguments)))
     if (reason := why_not(options)) is not None:
         parser.error(reason)

@@ -35,6 +35,7 @@ GOOD = Options(
     cold_reader=False,
     cleaning=False,
     file_bytes=SMALL_FILE_BYTES,
+    disks=None,
 )
 
 
@@ -74,6 +75,10 @@ BAD: dict[str, dict[str, object]] = {
     "--own-share are": {"rate": None, "own_share": [50.0, 201.0]},
     "--body-bytes": {"body_bytes": 0},
     "no kind fenced": {"rocketmq": True, "kind": "fenced"},
+    "give one of them": {"disks": ["/proc", "/dev"], "cleaning": True},
+    "give --disks as many": {"disks": ["/proc"]},
+    "--disks are directories": {"disks": ["/proc", "/proc"]},
+    "each on a file system": {"disks": ["/proc", "/proc/none"]},
     "have no room in 3 s": {"rate": None, "disk_share": [50.0, 80.0, 95.0], "fault_seconds": 2.5},
 }
 
