@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from benchmarks.rivals import BOOT_SECONDS_MAX, Server, pause
-from tests.compat.programs import NotToBeHadError, classpath, fetch
+from tests.compat.programs import NotToBeHadError, classpath, ended_with_us, fetch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -94,7 +94,7 @@ def kafka_group(
             fetch([*tool, str(settings)], cwd=home)
             with (home / "said").open("w") as log:
                 process = subprocess.Popen(
-                    [*java, "kafka.Kafka", str(settings)],
+                    ended_with_us([*java, "kafka.Kafka", str(settings)]),
                     stdout=log,
                     stderr=subprocess.STDOUT,
                     cwd=home,

@@ -28,7 +28,7 @@ import trio
 
 from benchmarks.pipelined import ask, cpu_seconds, send_frames
 from tandem.testing import RunningCluster, running_cluster, running_fenced_cluster
-from tests.compat.programs import NotToBeHadError, classpath
+from tests.compat.programs import NotToBeHadError, classpath, ended_with_us
 from tests.compat.targets import QUIET
 
 if TYPE_CHECKING:
@@ -258,17 +258,23 @@ def free_port() -> int:
 
 
 def java_command(jars: str, home: Path, *options: str) -> list[str]:
-    """The beginning of a command line: Java as it runs in earnest, its logs below `home`."""
-    return [
-        "java",
-        *options,
-        *(word for each in _OPENED for word in ("--add-opens", f"java.base/{each}=ALL-UNNAMED")),
-        *("--add-exports", "java.base/jdk.internal.ref=ALL-UNNAMED"),
-        *(f"-Duser.home={home}", f"-Drocketmq.home.dir={home}"),
-        "-Drocketmq.broker.diskSpaceWarningLevelRatio=0.99",
-        "-Drocketmq.broker.diskSpaceCleanForciblyRatio=0.99",
-        *("-cp", jars),
+    """The beginning of a command line: Java as it runs in earnest, its logs below `home`.
+
+    It ends with this process, however that ends.
+    """
+    exported = [
+        word for each in _OPENED for word in ("--add-opens", f"java.base/{each}=ALL-UNNAMED")
     ]
+    return ended_with_us(
+        [
+            *("java", *options, *exported),
+            *("--add-exports", "java.base/jdk.internal.ref=ALL-UNNAMED"),
+            *(f"-Duser.home={home}", f"-Drocketmq.home.dir={home}"),
+            "-Drocketmq.broker.diskSpaceWarningLevelRatio=0.99",
+            "-Drocketmq.broker.diskSpaceCleanForciblyRatio=0.99",
+            *("-cp", jars),
+        ]
+    )
 
 
 def _start(

@@ -32,18 +32,16 @@ from benchmarks.open_loop import Interval
 from benchmarks.rivals import Server
 from benchmarks.side_by_side import say
 from benchmarks.sustained import (
-    FAULTS,
     HEAD,
     JAVA_WARM_SECONDS,
     OWN_SECONDS,
-    SMALL_FILE_BYTES,
     Fault,
-    Options,
     is_left_out,
+    leave_nothing_behind,
     print_line,
     rates_of,
-    why_not,
 )
+from benchmarks.sustained_options import FAULTS, SMALL_FILE_BYTES, Options, why_not
 from tests.compat.programs import NotToBeHadError
 
 TOPIC: Final = "Bench"
@@ -200,6 +198,7 @@ def options_of(arguments: Sequence[str] | None = None) -> Options:
         cold_reader=False,
         cleaning=False,
         file_bytes=SMALL_FILE_BYTES,
+        disks=None,
         **vars(parser.parse_args(arguments)),
     )
     if (reason := why_not(options)) is not None:
@@ -232,6 +231,7 @@ def main() -> bool:
 
 
 if __name__ == "__main__":
+    leave_nothing_behind()
     try:
         sys.exit(0 if main() else 1)
     except NotToBeHadError as failure:

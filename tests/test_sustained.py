@@ -1,21 +1,17 @@
 """The benchmark of sustained load: what it counts and refuses, and a short run of each kind."""
 
 import os
+import signal
 import subprocess
 import sys
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 from benchmarks.open_loop import Histogram, Interval
-from benchmarks.sustained import (
-    FOLLOWERS,
-    KINDS,
-    SMALL_FILE_BYTES,
-    Options,
-    disk_rate,
-    why_not,
-)
+from benchmarks.sustained import disk_rate, place_nodes
+from benchmarks.sustained_options import FOLLOWERS, KINDS, SMALL_FILE_BYTES, Options, why_not
 from tests.support.paths import ROOT
 from tests.support.patience import PATIENCE_SECONDS
 
@@ -108,6 +104,47 @@ def test_a_wrong_argument_ends_the_program_with_status_2() -> None:
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 2
     assert "--rate -1" in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("asked", "names"),
+    [
+        ({"kind": "sync"}, ["data/broker-a-0", "data/broker-a-1"]),
+        ({"kind": "fenced"}, ["data/broker-a-1", "data/broker-a-2", "data/broker-a-3"]),
+        ({"kind": "sync", "rocketmq": True}, ["master", "slave"]),
+    ],
+)
+def test_each_node_is_on_the_disk_it_was_given(
+    asked: dict[str, object], names: list[str], tmp_path: Path
+) -> None:
+    disks = [tmp_path / f"disk{number}" for number in range(len(names))]
+    for disk in disks:
+        disk.mkdir()
+    given = {name: getattr(GOOD, name) for name in Options.__struct_fields__}
+    given |= {**asked, "disks": [str(disk) for disk in disks]}
+    with ExitStack() as stack:
+        place_nodes(stack, tmp_path / "group", Options(**given))
+        for name, disk in zip(names, disks, strict=True):
+            assert (tmp_path / "group" / name).resolve().parent == disk
+    assert [list(disk.iterdir()) for disk in disks] == [[] for _ in names]
+
+
+@pytest.mark.slow
+def test_a_program_that_is_told_to_end_leaves_nothing_behind(tmp_path: Path) -> None:
+    command = [sys.executable, "benchmarks/sustained.py", "--kind", "async", "--rate", "20"]
+    with subprocess.Popen(
+        [*command, "--seconds", "600", "--interval", "1"],
+        cwd=ROOT,
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline()
+        process.terminate()
+        assert process.wait(PATIENCE_SECONDS) == 128 + signal.SIGTERM
+    # Beside it stays the directory that sockets of this user's clusters are in.
+    assert list(tmp_path.glob("tandem-bench-*")) == []
 
 
 @pytest.mark.slow

@@ -85,6 +85,15 @@ def java_command(jars: str, home: Path, *options: str) -> list[str]:
     ]
 
 
+def ended_with_us(command: list[str]) -> list[str]:
+    """Have a program end with this process, however that ends, where `setpriv` (util-linux) is.
+
+    With the thread that starts it, to be exact: start it in one that stays.
+    """
+    setpriv = shutil.which("setpriv")
+    return [*((setpriv, "--pdeathsig", "KILL") if setpriv else ()), *command]
+
+
 def run_to_the_end(
     command: list[str], *, cwd: Path, log: Path, extra_environment: dict[str, str] | None = None
 ) -> str:

@@ -5,6 +5,8 @@ from collections.abc import Callable, Container, Iterator
 from typing import Any, Final
 
 import msgspec
+import trio
+from trio.testing import MockClock
 
 from node.simulated.disk import SimulatedDisk
 from store import FlushDiskType, MessageStore, PutBatch, PutMessage, StoreConfig
@@ -196,6 +198,17 @@ def check_store(store: MessageStore) -> list[MessageExt]:
     assert store.dispatched_offset == store.max_physical_offset
     assert store.last_record_offset == (messages[-1].physical_offset if messages else -1)
     return messages
+
+
+def scrubbed(store: MessageStore) -> int:
+    """Scrub a store; return how many files of the index were built anew."""
+
+    async def scrub() -> int:
+        store.scrub_service.scrub_now()
+        await store.scrub_service.scrub_pass()
+        return store.scrub_service.progress.rebuilt_index_files
+
+    return trio.run(scrub, clock=MockClock(autojump_threshold=0))
 
 
 def _check_units(store: MessageStore, key: tuple[str, int], expected: list[MessageExt]) -> None:

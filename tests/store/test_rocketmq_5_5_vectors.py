@@ -11,8 +11,6 @@ from typing import Any, Final
 import msgspec
 import numpy as np
 import pytest
-import trio
-from trio.testing import MockClock
 
 from store import MessageStore, PutBatch
 from store.machine.real_disk import RealDisk
@@ -25,7 +23,7 @@ from tandem.wire.unit_types import INDEX_UNIT_TYPE
 from tests.compat.every_kind import BATCH_TOPIC, every_kind
 from tests.compat.probe import Seen, differences
 from tests.compat.store_probe import look
-from tests.store.store_world import STORE_HOST, Clock, a_message, open_store, put
+from tests.store.store_world import STORE_HOST, Clock, a_message, open_store, put, scrubbed
 from tests.support.paths import ROOT
 
 STORES: Final = ROOT / "tests/data/rocketmq-5.5.0/stores.tar.xz"
@@ -137,17 +135,6 @@ def entries_of_tags(root: Path) -> list[int]:
         for unit in np.frombuffer(file.read_bytes()[units_at:], INDEX_UNIT_TYPE).tolist()
     ]
     return [unit[1] for unit in units if unit[0] in hashes]
-
-
-def scrubbed(store: MessageStore) -> int:
-    """How many files of the index a scrub has built anew."""
-
-    async def scrub() -> int:
-        store.scrub_service.scrub_now()
-        await store.scrub_service.scrub_pass()
-        return store.scrub_service.progress.rebuilt_index_files
-
-    return trio.run(scrub, clock=MockClock(autojump_threshold=0))
 
 
 def files_below(root: Path) -> dict[str, bytes]:

@@ -12,7 +12,7 @@ from store import MessageStore
 from store.services.index_check import IndexCheck
 from store.services.reput_message_service import HEALING_MS
 from tandem.wire.store_layout import INDEX_HEADER_BYTES, INDEX_UNIT_BYTES
-from tests.store.store_world import check_store, open_store, put_many
+from tests.store.store_world import check_store, open_store, put_many, scrubbed
 from tests.support.logged import logged
 
 SLOTS, UNITS = 16, 60
@@ -29,15 +29,6 @@ def _store() -> MessageStore:
     return store
 
 
-def _scrub(store: MessageStore) -> int:
-    async def scrub() -> int:
-        store.scrub_service.scrub_now()
-        await store.scrub_service.scrub_pass()
-        return store.scrub_service.progress.rebuilt_index_files
-
-    return trio.run(scrub, clock=MockClock(autojump_threshold=0))
-
-
 def _found(store: MessageStore) -> list[int]:
     """Return how many messages each key finds."""
     topics = ("TopicA", "TopicA", "TopicB")
@@ -49,7 +40,7 @@ def _found(store: MessageStore) -> list[int]:
 
 def test_a_sound_index_is_left_alone() -> None:
     store = _store()
-    assert _scrub(store) == 0
+    assert scrubbed(store) == 0
     assert _found(store) == [1] * 100
 
 
@@ -73,13 +64,13 @@ def test_any_changed_bit_of_slots_and_units_is_found_and_the_index_built_anew(
     is_unknown = place >= units_at and (unit == 0 or (unit == 1 and 12 <= at < 16))
     is_unknown |= place >= units_at and unit >= index.files[number].index_count
 
-    rebuilt = _scrub(store)
+    rebuilt = scrubbed(store)
 
     assert rebuilt == (0 if is_unknown else file_count - number)
     store.reput_service.index_the_rest()
     assert _found(store) == [1] * 100
     index.sync_all()
-    assert is_unknown or _scrub(store) == 0
+    assert is_unknown or scrubbed(store) == 0
     check_store(store)
 
 
@@ -93,7 +84,7 @@ def test_a_record_that_is_damaged_says_nothing_about_the_index() -> None:
     store.commit_log.files.files[1].buffer[90] ^= 1
     store.commit_log.damage.note(messages[10].physical_offset + 100, 8192, "known")
 
-    assert _scrub(store) == 0
+    assert scrubbed(store) == 0
 
 
 def test_a_unit_that_is_left_out_of_its_chain_is_missed() -> None:
@@ -105,7 +96,7 @@ def test_a_unit_that_is_left_out_of_its_chain_is_missed() -> None:
     units["before"][number] = units["before"][units["before"][number]]
 
     assert index.files
-    assert _scrub(store)
+    assert scrubbed(store)
     assert not index.files
 
 
@@ -131,7 +122,7 @@ def test_what_is_wrong_in_the_file_that_is_being_written_is_found(what: str) -> 
         last.hash_slot_count -= 1
     del units, slots
 
-    assert _scrub(store) == 1
+    assert scrubbed(store) == 1
     store.reput_service.index_the_rest()
     assert _found(store) == [1] * 100
 
@@ -172,7 +163,7 @@ def test_a_header_that_has_changed_is_written_anew_from_memory(
     for file in index.files:
         file.file.buffer[3] ^= 1
 
-    assert _scrub(store) == 0
+    assert scrubbed(store) == 0
 
     assert [bytes(file.file.buffer) for file in index.files] == before
     assert logged(caplog, "store.services.index_check", logging.ERROR) == [
@@ -189,10 +180,10 @@ def test_what_may_be_on_its_way_to_the_disk_is_not_dropped() -> None:
     index.files[0].file.buffer[INDEX_HEADER_BYTES] ^= 1
     index.files[1].flushed_position = 0
 
-    assert _scrub(store) == 0
+    assert scrubbed(store) == 0
     index.sync_all()
     before_ms, count = store.checkpoint.index_msg_timestamp_ms, len(index.files)
-    assert _scrub(store) == count
+    assert scrubbed(store) == count
     assert store.checkpoint.index_msg_timestamp_ms < before_ms
 
 
@@ -238,17 +229,17 @@ def test_keys_that_were_left_out_of_a_bad_log_are_entered_once_it_is_healed() ->
     damage = store.commit_log.damage
     assert damage.within(at, at + 1) is not None
     assert 0 in _found_where_sound(store)
-    assert _scrub(store) == 0, "what is bad cannot be entered"
+    assert scrubbed(store) == 0, "what is bad cannot be entered"
 
     assert store.index_service is not None
     store.index_service.sync_all()
     store.commit_log.files.files[0].buffer[at : at + len(before)] = before
     damage.healed(0, store.max_physical_offset)
-    assert _scrub(store) >= 1
+    assert scrubbed(store) >= 1
     store.reput_service.index_the_rest()
     assert _found(store) == [1] * 100
     rebuilt = store.scrub_service.progress.rebuilt_index_files
-    assert _scrub(store) == 0, f"{rebuilt} were enough"
+    assert scrubbed(store) == 0, f"{rebuilt} were enough"
 
 
 def _found_where_sound(store: MessageStore) -> list[int]:
