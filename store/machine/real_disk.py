@@ -46,11 +46,13 @@ from store.machine.real_file import (
     UnsyncedNames,
     allocate,
     end_of_data,
+    gone_if_refused,
     link,
     make_directories,
     make_file,
     make_growing_file,
     mapped,
+    named,
     read_past_cache,
     sync_directory,
     translated,
@@ -97,16 +99,7 @@ class RealDisk:
         if grows:
             return self._create_growing(path, size)
         descriptor, unfinished = make_file(path, size)
-        if unfinished:
-            os.rename(unfinished, path)
-        else:
-            link(descriptor, path, replace=True)
-            # By its name, so that the mapping goes by it too, wherever mappings are listed.
-            os.close(descriptor)
-            descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-        file = mapped(path, descriptor, size, path)
-        sync_directory(os.path.dirname(path))
-        return file
+        return named(descriptor, unfinished, path, size)
 
     def _create_growing(self, path: str, size: int) -> RealFile:
         allocated = min(size, PAGE_BYTES)
@@ -335,17 +328,16 @@ class RealDisk:
             else:
                 with file.descriptor_in_use() as descriptor:
                     link(descriptor, path)
-        except FileExistsError:
+        except OSError as error:
             file.close()
-            return None
-        except BaseException:
-            file.close()
-            raise
+            if isinstance(error, FileExistsError):
+                return None
+            raise translated(error, path, size) from error
         finally:
             if unfinished:
                 os.unlink(unfinished)
         # The file has its name: a caller that cancels still gets it, and knows to delete it.
-        with trio.CancelScope(shield=True):
+        with trio.CancelScope(shield=True), gone_if_refused(file):
             await run_sync(sync_directory, os.path.dirname(path), limiter=self._limiter)
         return file
 

@@ -320,6 +320,50 @@ def mapped(
         raise translated(error, path, size) from error
 
 
+def named(descriptor: int, unfinished: str, path: str, size: int) -> RealFile:
+    """Give a file that `make_file` made its name, durably, in the place of another one; map it.
+
+    Raises:
+        StoreFullError, DiskFailedError: the system refuses; nothing is left.
+    """
+    try:
+        try:
+            if unfinished:
+                os.rename(unfinished, path)
+            else:
+                link(descriptor, path, replace=True)
+            # By its name, so that the mapping goes by it too, wherever mappings are listed.
+            ready = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        finally:
+            os.close(descriptor)
+    except OSError as error:
+        for name in filter(None, (unfinished, path)):
+            Path(name).unlink(missing_ok=True)
+        raise translated(error, path, size) from error
+    file = mapped(path, ready, size, path)
+    with gone_if_refused(file):
+        sync_directory(os.path.dirname(path))
+    return file
+
+
+@contextmanager
+def gone_if_refused(file: RealFile) -> Iterator[None]:
+    """Have a file that was just made go again if the system refuses what it lacks.
+
+    Raises:
+        StoreFullError, DiskFailedError: it does.
+    """
+    try:
+        yield
+    except OSError as error:
+        with file.descriptor_in_use() as descriptor, suppress(OSError):
+            # Another one may have its name by now.
+            if os.path.samestat(os.fstat(descriptor), os.stat(file.path)):
+                os.unlink(file.path)
+        file.close()
+        raise translated(error, file.path, file.size) from error
+
+
 @cache
 def _has_descriptors() -> bool:
     return os.path.isdir(_DESCRIPTORS)

@@ -5,15 +5,18 @@ What it must do when all goes well it shares with its simulated twin: tests/supp
 
 import errno
 import gc
+import mmap
 import os
 import subprocess
 import sys
 from collections.abc import Callable
+from itertools import count
 from pathlib import Path
 
 import pytest
 
 import store.machine.real_disk
+import store.machine.real_file
 from store import CorruptLogError, DiskFailedError, StoreFullError, StoreLockedError
 from store.machine import kept_threads
 from store.machine.disk import DiskSpace
@@ -30,6 +33,18 @@ def failing(error: int) -> object:
         raise OSError(error, os.strerror(error))
 
     return fail
+
+
+def fail_from(patch: pytest.MonkeyPatch, where: object, name: str, number: int) -> None:
+    """Have the call of this number fail, and all after it."""
+    real, calls = getattr(where, name), count(1)
+
+    def call(*arguments: object, **named: object) -> object:
+        if next(calls) >= number:
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+        return real(*arguments, **named)
+
+    patch.setattr(where, name, call)
 
 
 @pytest.mark.parametrize("error", [errno.ENOSPC, errno.EDQUOT, errno.EFBIG])
@@ -58,6 +73,65 @@ def test_any_other_refusal_is_a_failed_disk_and_leaves_nothing(
             RealDisk().create(f"{tmp_path}/new/f", SIZE)
     assert caught.value.path == f"{tmp_path}/new/f"
     assert list(tmp_path.rglob("f*")) == []
+
+
+@pytest.mark.parametrize(
+    ("made", "call"),
+    [
+        *(("nameless", call) for call in ("link", "fsync", "second open", "mmap")),
+        *(("unfinished", call) for call in ("rename", "fsync", "second open", "mmap")),
+    ],
+)
+def test_a_file_that_was_made_and_gets_no_name_leaves_nothing(
+    made: str, call: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = descriptors_to_stay()
+    with monkeypatch.context() as patch:
+        if made == "unfinished":
+            patch.setattr(store.machine.real_file, "_O_TMPFILE", 0)
+        if call == "second open":
+            fail_from(patch, os, "open", 2)
+        else:
+            patch.setattr(mmap if call == "mmap" else os, call, failing(errno.EMFILE))
+        with pytest.raises(DiskFailedError) as caught:
+            RealDisk().create(f"{tmp_path}/f", SIZE)
+    assert caught.value.path == f"{tmp_path}/f"
+    assert "Too many open files" in str(caught.value)
+    assert os.listdir(tmp_path) == []  # noqa: PTH208 - hidden names too
+    assert descriptors_to_stay() == before
+
+
+@pytest.mark.parametrize("made", ["nameless", "unfinished"])
+@pytest.mark.parametrize("call", ["link", "fsync", "mmap"])
+async def test_a_file_made_in_the_background_that_gets_no_name_leaves_nothing(
+    call: str, made: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = descriptors_to_stay()
+    with monkeypatch.context() as patch:
+        if made == "unfinished":
+            patch.setattr(store.machine.real_file, "_O_TMPFILE", 0)
+        patch.setattr(mmap if call == "mmap" else os, call, failing(errno.EIO))
+        with pytest.raises(DiskFailedError) as caught:
+            await RealDisk().create_in_background(f"{tmp_path}/f", SIZE)
+    assert caught.value.path == f"{tmp_path}/f"
+    assert os.listdir(tmp_path) == []  # noqa: PTH208 - hidden names too
+    assert descriptors_to_stay() == before
+
+
+async def test_a_name_that_another_file_has_got_meanwhile_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "f"
+
+    def another(_: str) -> None:
+        path.unlink()
+        path.write_bytes(b"other")
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(store.machine.real_disk, "sync_directory", another)
+    with pytest.raises(DiskFailedError):
+        await RealDisk().create_in_background(str(path), SIZE)
+    assert path.read_bytes() == b"other"
 
 
 @pytest.mark.parametrize("call", ["posix_fallocate", "ftruncate", "open", "mkdir"])
