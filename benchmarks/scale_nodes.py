@@ -17,7 +17,8 @@ and after the last one:
 
     stop, start     SIGTERM to the end of the process; start to the first answer, and its CPU
     kill, start     the same after SIGKILL
-    follower        with --follower, of ours only: a second node copies all there is; its CPU
+    follower        with --follower, of ours only: a second node copies all there is; its CPU, and
+                    what it takes while nobody sends
 
 `rocksdb` is RocketMQ with its queues in RocksDB. RocketMQ comes from Maven. A node that does not
 get there says so, and the other goes on.
@@ -329,8 +330,10 @@ class OurNodes:
         name_server = f"{first.address}:{first.name_server_port}"
         return Server("ours", (first.address, first.port), name_server, {"master": pid})
 
-    def follow(self) -> str:
+    def follow(self, idle_seconds: float) -> str:
         """Start the slave and wait until it has no more queues for a while; say what it took.
+
+        And what it takes in `idle_seconds` after that.
 
         Raises:
             LoadError: it has none for long.
@@ -346,9 +349,14 @@ class OurNodes:
             now = sum(1 for _ in queues.glob("*/*/*"))
             if now != there:
                 there, at = now, time.perf_counter()
+        cpu, idle_began = cpu_seconds(pid), time.perf_counter()
+        pause(idle_seconds)
+        idle = (cpu_seconds(pid) - cpu) / (time.perf_counter() - idle_began)
         return (
             f"a slave has {there:,} queues after {at - began:.1f} s,"
-            f" {cpu_seconds(pid):.1f} s CPU, {memory_kib(pid, 'RssAnon') / 1024:,.0f} MiB"
+            f" {cpu:.1f} s CPU, {memory_kib(pid, 'RssAnon') / 1024:,.0f} MiB,"
+            f" idle {idle:.2%} of a core, {count_of(pid, 'fd')} descriptors,"
+            f" {count_of(pid, 'maps')} mappings"
         )
 
     def close(self) -> None:
@@ -389,7 +397,7 @@ def measure(kind: str, directory: Path, options: argparse.Namespace) -> None:
             node.grow_to(queues)
         node.stop_and_start()
         if nodes is not None and options.follower:
-            sys.stdout.write(f"{kind}: {nodes.follow()}\n")
+            sys.stdout.write(f"{kind}: {nodes.follow(options.idle)}\n")
 
 
 def main() -> None:

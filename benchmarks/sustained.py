@@ -151,9 +151,11 @@ def behind(server: Server, followers: int) -> int | None:
             data += received
     body = data[8 + (_LENGTH.unpack_from(data, 4)[0] & 0xFFFFFF) :]
     info = msgspec.json.decode(body, type=HARuntimeInfo)
-    if len(info.ha_connection_info) < followers:
+    # Ours names those that are not connected, too; RocketMQ's has heard nothing yet of a new one.
+    links = [link for link in info.ha_connection_info if link.slave_ack_offset >= 0]
+    if len(links) < followers:
         return None
-    return max((max(0, link.diff) for link in info.ha_connection_info), default=0)
+    return max((max(0, link.diff) for link in links), default=0)
 
 
 class Lag:

@@ -7,7 +7,9 @@ connections, and prints the latencies; then, for each node, the stretches of a m
 in which it served nobody, by what took most of each (`held_loop.py`): how many there were, their
 time in all, the longest, for how long of it the thread ran and waited, and its page faults. Time in
 which it was ready to run and others had the processor is left out, and said by itself: on a busy
-machine that is most. Of late sends it says for how much of their time each node was held.
+machine that is most. Of late sends it says for how much of their time each node was held. --times N
+adds the N longest times in which sends were late, with each stretch of each node in them: what
+takes ten times as long as usual, whatever it is, was not held by a node, but by the machine.
 
 --plain starts the nodes without the instrument: the latencies are then those of `sustained.py`.
 --rocketmq does that with RocketMQ 5.3.3, with the same settings, frames and sends; a JVM wants a
@@ -23,7 +25,7 @@ import sys
 import tempfile
 import time
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Final
@@ -154,13 +156,17 @@ def measure(options: argparse.Namespace, rate: float) -> None:
             f" p99 {ms[1]:.2f}, p99.9 {ms[2]:.2f}, max {found.max_seconds * 1000:.2f} ms",
             flush=True,
         )
+        nodes: dict[str, list[Stretch]] = {}
         for file in sorted(seen.iterdir()):
             lines = file.read_bytes().splitlines()
             stretches = [msgspec.json.decode(line, type=Stretch) for line in lines]
             some = [each for each in stretches if began <= each.began_ns < ended]
+            nodes[file.name] = some
             print_node(file.name, some)
             if found.late:
                 print_late(found.late, some)
+        for late in late_times(found.late)[: options.times]:
+            print_time(late, nodes)
 
 
 def own_ns(stretch: Stretch) -> int:
@@ -222,6 +228,55 @@ def print_late(late: list[tuple[int, int]], stretches: list[Stretch]) -> None:
     )
 
 
+class LateTime(msgspec.Struct):
+    """From when the first send that was late was due to the last answer, without a gap."""
+
+    begin_ns: int
+    end_ns: int
+    sends: int = 1
+
+    @property
+    def ns(self) -> int:
+        """How long."""
+        return self.end_ns - self.begin_ns
+
+
+def late_times(late: Iterable[tuple[int, int]]) -> list[LateTime]:
+    """Return the times in which sends were late, the longest first."""
+    found: list[LateTime] = []
+    for due, answered in sorted(late):
+        if found and due <= found[-1].end_ns:
+            found[-1].end_ns = max(found[-1].end_ns, answered)
+            found[-1].sends += 1
+        else:
+            found.append(LateTime(due, answered))
+    return sorted(found, key=lambda each: -each.ns)
+
+
+def print_time(late: LateTime, nodes: Mapping[str, Sequence[Stretch]]) -> None:
+    """Print what each node did while sends were late."""
+    print(
+        f"\n{late.sends} sends were late, for {late.ns / NS_A_MS:,.0f} ms in all,"
+        f" from {late.begin_ns / 1e9:.3f} on"
+    )
+    for name, stretches in nodes.items():
+        print(f"  {name:<58} {'at ms':>9} {'for':>9} {'ran':>9} {'not let':>9} {'faults':>9}")
+        for each in stretches:
+            if not late.begin_ns - each.all.wall_ns < each.began_ns < late.end_ns:
+                continue
+            most = sorted(each.shares.items(), key=lambda item: -item[1].wall_ns)[:2]
+            what = ", ".join(
+                f"{share.wall_ns / NS_A_MS:.1f} {name.removeprefix('task ').rpartition('.')[2]}"
+                for name, share in most
+            )
+            spent = (each.all.wall_ns, each.all.cpu_ns, each.all.unscheduled_ns)
+            print(
+                f"    {what:<56.56} {(each.began_ns - late.begin_ns) / NS_A_MS:>9.1f}"
+                + "".join(f" {ns / NS_A_MS:>9.1f}" for ns in spent)
+                + f" {each.all.faults + each.all.major_faults:>9}"
+            )
+
+
 def main() -> None:
     """Run what was asked for."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
@@ -230,6 +285,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=30.0)
     parser.add_argument("--connections", type=int, default=8)
     parser.add_argument("--late-ms", type=float, default=10.0, help="what counts as late")
+    parser.add_argument("--times", type=int, default=0, help="that sends were late, to be shown")
     parser.add_argument("--log-file-mib", type=int, default=256)
     parser.add_argument("--warm-seconds", type=float, default=3.0, help="before what counts")
     parser.add_argument("--rocketmq", action="store_true", help="RocketMQ 5.3.3 and not ours")

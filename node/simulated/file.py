@@ -123,6 +123,9 @@ class SimulatedFile:
                 del self.given_up[page]
         return bytes(kept)
 
+    def read_around(self, start: int, end: int, *, wanted: bool) -> None:
+        """Nothing is read: all of it is in memory."""
+
     def let_go(self) -> None:
         """Nothing to give back, as in `close`."""
 

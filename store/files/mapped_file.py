@@ -245,6 +245,7 @@ class MappedFile:
         assert file.size == self.size
         assert self._pool is None
         before = self.file
+        file.read_around(0, file.size, wanted=True)
         self.file = file
         self.buffer = self.write_buffer = file.buffer
         self.allocated_position = file.allocated

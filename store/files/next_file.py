@@ -164,6 +164,9 @@ class NextFile:
         """
         if self.prepared is not None and self.prepared.file_from_offset != offset:
             self.discard()
+        if self._files and not self._grows:
+            # From now on it is read and not written.
+            self._files[-1].file.read_around(0, self._mapped_file_size, wanted=True)
         prepared, self.prepared = self.prepared, None
         if prepared is not None:
             return prepared.file

@@ -7,6 +7,10 @@
 The first touch of a fresh page costs more than the record that is written to it, so no put is to do
 it. Two things in it are dear: finding memory, and making the page one that is written to.
 
+- The system reads pages around one that is asked for, and of a fresh file it makes zeros of them:
+  8 MiB at once on some disks, 20 ms in which nobody else has that core. So it is told not to in the
+  part that is written to, and to do it again behind the writer: that part may be read from the
+  disk.
 - A few pages are touched as a write does it: then a put finds all done. They are dirty, and are
   written to the disk as zeros if nobody comes.
 - As many as a busy second of this log needs are only brought into memory, filled with zeros. That
@@ -41,6 +45,9 @@ LEAD_BYTES: Final = 8 << 20
 IN_MEMORY_BYTES_MAX: Final = 512 << 20
 """Brought into memory ahead at most, however busy the log is."""
 
+READ_STEP_BYTES: Final = 32 << 20
+"""So much of the last file at a time is read around again once the writer has passed it."""
+
 RATE_SECONDS: Final = 0.25
 """How long a log has to be busy to count as that, or calm."""
 
@@ -61,6 +68,8 @@ class TouchedPages:
         self._disk = disk
         self._file: MappedFile | None = None
         self._end = 0
+        self._passed = 0
+        """Up to where pages of the last file are read around again."""
         self._in_memory: dict[int, int] = {}
         """By where a file begins: up to which position its pages have been brought in."""
         self._looked_at = 0.0
@@ -127,7 +136,15 @@ class TouchedPages:
         start = max(touched, _page_of(last))
         end = min(start + self.step_bytes, last.size)
         # Before the wait: a disk that cannot touch pages is not asked for the same ones again.
+        is_new, passed = last is not self._file, _page_of(last) // READ_STEP_BYTES * READ_STEP_BYTES
         self._file, self._end = last, end
+        if is_new:
+            # Of one that this process has opened: who touches a page must not wait for others.
+            last.file.read_around(start, last.size, wanted=False)
+            self._passed = 0
+        if passed > self._passed:
+            last.file.read_around(self._passed, passed, wanted=True)
+            self._passed = passed
         if start < end:
             await self._disk.touch(last.file, start, end - start)
 

@@ -161,6 +161,8 @@ class IndexService:
         one.
         """
         last = self.files[-1] if self.files else None
+        if last:
+            last.file.read_around(0, last.file.size, wanted=last.is_full)
         self.next_offset = last.end_physical_offset if last else 0
         entered = last is not None and last.has_keys and not last.is_full
         self._indexed_below = self.next_offset + entered
@@ -271,6 +273,7 @@ class IndexService:
         file = IndexFile(self._disk.create(path, size), self._hash_slot_num, self._index_num)
         if last is not None:
             file.continue_from(last)
+            last.file.read_around(0, size, wanted=True)
         self.files.append(file)
         return file
 

@@ -129,6 +129,14 @@ class DiskFile(Protocol):
             OSError: the disk failed; what is durable is unknown.
         """
 
+    def read_around(self, start: int, end: int, *, wanted: bool) -> None:
+        """Say whether the system is to read pages around one of this part that is asked for.
+
+        It does so in a file that was opened, for who reads from the disk. Around a page of a new
+        file there are only zeros, up to 8 MiB of them on some disks, and whoever touches it first
+        waits for all of them: so one that was made here has it nowhere until that is said.
+        """
+
     def let_go(self) -> None:
         """Close it for good. Who has its buffer goes on reading; it is unmapped after the last."""
 
@@ -204,7 +212,11 @@ class Disk(Protocol):
         """True if a file of that name exists."""
 
     def remove(self, path: str) -> None:
-        """Delete a file, so that a power loss does not bring it back. A missing one is fine."""
+        """Delete a file, so that a power loss does not bring it back. A missing one is fine.
+
+        Raises:
+            OSError: the disk failed; whether it is gone is unknown.
+        """
 
     def remove_directory(self, path: str) -> None:
         """Delete a directory if it is empty; otherwise, and if it is missing, do nothing."""
@@ -222,6 +234,7 @@ class Disk(Protocol):
         Raises:
             StoreFullError: no room; the old content is still there.
             DiskFailedError: anything else; the old content is still there.
+            OSError: the new content is there, and a power loss may bring the old one back.
         """
 
     def will_replace(self, path: str, data: bytes) -> None:
@@ -243,6 +256,7 @@ class Disk(Protocol):
 
         Raises:
             DiskFailedError: the new name is taken, or on another file system; nothing was changed.
+            OSError: it has the new name, and a power loss may bring the old one back.
         """
 
     def lock(self, path: str) -> Callable[[], None]:
@@ -250,6 +264,7 @@ class Disk(Protocol):
 
         Raises:
             StoreLockedError: another process holds it.
+            DiskFailedError: this file system has no locks.
         """
 
     def free_bytes(self, directory: str) -> int:

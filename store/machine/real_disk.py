@@ -237,6 +237,8 @@ class RealDisk:
             fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)
         except OSError as error:
             os.close(descriptor)
+            if error.errno not in (errno.EACCES, errno.EAGAIN):
+                raise translated(error, path, 0) from error
             raise StoreLockedError(
                 f"{path}: another process has this store open; stop it or use another directory"
             ) from error

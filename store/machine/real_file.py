@@ -182,6 +182,12 @@ class RealFile:
             self._names.sync([self.path])
         os.fdatasync(self._descriptor)
 
+    def read_around(self, start: int, end: int, *, wanted: bool) -> None:
+        """See `DiskFile.read_around`."""
+        if start < end and not self.is_closed:
+            advice = mmap.MADV_NORMAL if wanted else mmap.MADV_RANDOM
+            self.buffer.madvise(advice, start, end - start)
+
     def let_go(self) -> None:
         """See `DiskFile.let_go`."""
         self.is_closed = True
@@ -312,12 +318,14 @@ def mapped(
 ) -> RealFile:
     """Map a file that was just made; if that fails, close it and delete its `name`."""
     try:
-        return RealFile(path, descriptor, size, allocated=allocated, names=names)
+        file = RealFile(path, descriptor, size, allocated=allocated, names=names)
     except OSError as error:
         os.close(descriptor)
         if name:
             os.unlink(name)
         raise translated(error, path, size) from error
+    file.read_around(0, size, wanted=False)
+    return file
 
 
 def named(descriptor: int, unfinished: str, path: str, size: int) -> RealFile:

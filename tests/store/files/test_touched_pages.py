@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from node.simulated.disk import SimulatedDisk
+from node.simulated.file import SimulatedFile
 from store.files import touched_pages
 from store.files.mapped_file import MappedFile
 from store.files.mapped_file_queue import MappedFileQueue
@@ -131,6 +132,45 @@ def busy(pages: TouchedPages, last: MappedFile, bytes_a_second: int) -> None:
     for quarter in range(5):
         last.wrote_position += bytes_a_second // 4
         assert not pages.look(100 + 0.25 * quarter)
+
+
+async def test_pages_are_read_around_behind_the_writer_and_in_files_before_the_last(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(touched_pages, "READ_STEP_BYTES", SIZE // 2)
+    said: list[tuple[str, int, int, bool]] = []
+
+    def note(file: SimulatedFile, start: int, end: int, *, wanted: bool) -> None:
+        said.append((file.path[-9:].lstrip("0") or "0", start, end, wanted))
+
+    monkeypatch.setattr(SimulatedFile, "read_around", note)
+    disk = SimulatedDisk()
+    queue = MappedFileQueue("/q", SIZE, disk)
+    last, pages = queue.last_or_create(0), queue.touched_pages
+    await touch_what_is_wanted(pages)
+    assert said == [("0", 0, SIZE, False)]
+    said.clear()
+    last.set_positions(SIZE // 2 - 1)
+    await touch_what_is_wanted(pages)
+    assert said == []
+    last.set_positions(SIZE // 2 + 1)
+    await pages.touch_some()
+    assert said == [("0", 0, SIZE // 2, True)]
+    said.clear()
+    last.set_positions(SIZE)
+    queue.create_next()
+    assert said == [("0", 0, SIZE, True)]
+    said.clear()
+    await pages.touch_some()
+    assert said == [(str(SIZE), 0, SIZE, False)]
+
+    # Of a file that was opened, what is in it is read around, and what comes after that is not.
+    again = MappedFileQueue("/q", SIZE, disk)
+    again.load()
+    again.files[-1].set_positions(3 * 4096 + 7)
+    said.clear()
+    await again.touched_pages.touch_some()
+    assert said == [(str(SIZE), 3 * 4096, SIZE, False)]
 
 
 async def bring_in_all(pages: TouchedPages, following: MappedFile | None) -> None:

@@ -4,6 +4,7 @@ What it must do when all goes well it shares with its simulated twin: tests/supp
 """
 
 import errno
+import fcntl
 import gc
 import mmap
 import os
@@ -527,3 +528,46 @@ def test_a_large_file_that_cannot_be_deleted_is_let_go_of(
     assert len(jobs) == 1
     jobs[0]()
     assert disk.exists(f"{tmp_path}/f")
+
+
+def test_a_file_system_without_locks_is_not_taken_for_another_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = descriptors_to_stay()
+    with monkeypatch.context() as patch:
+        patch.setattr(fcntl, "lockf", failing(errno.ENOLCK))
+        with pytest.raises(DiskFailedError, match="No locks available"):
+            RealDisk().lock(f"{tmp_path}/lock")
+    assert descriptors_to_stay() == before
+
+
+def is_read_around(path: str) -> list[bool]:
+    """Whether the system reads pages around one that is asked for, by part of a mapping."""
+    found, is_ours = [], False
+    for line in Path("/proc/self/smaps").read_text().splitlines():
+        if "-" in line.split(" ")[0]:
+            is_ours = line.endswith(path)
+        elif is_ours and line.startswith("VmFlags:"):
+            found.append("rr" not in line.split())
+    return found
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks into /proc")
+def test_nothing_is_read_around_in_a_file_that_was_made_until_that_is_said(
+    tmp_path: Path,
+) -> None:
+    disk, path = RealDisk(), f"{tmp_path}/f"
+    made = disk.create(path, 4 * SIZE)
+    assert is_read_around(path) == [False]
+    made.read_around(0, SIZE, wanted=True)
+    assert is_read_around(path) == [True, False]
+    made.read_around(SIZE, 4 * SIZE, wanted=True)
+    assert is_read_around(path) == [True]
+    made.read_around(SIZE, SIZE, wanted=False)
+    assert is_read_around(path) == [True]
+    made.close()
+    made.read_around(0, SIZE, wanted=True)
+
+    opened = disk.open(path)
+    assert is_read_around(path) == [True]
+    opened.close()
