@@ -164,6 +164,19 @@ async def test_pages_are_read_around_behind_the_writer_and_in_files_before_the_l
     await pages.touch_some()
     assert said == [(str(SIZE), 0, SIZE, False)]
 
+    # A busy log takes many pages at once, and each by itself when it is calm again.
+    for now, written in ((0.0, 0), (1.0, 4 << 20), (2.0, 4 << 20)):
+        queue.files[-1].set_positions(written)
+        pages.look(now)
+    monkeypatch.setattr(touched_pages, "READ_AROUND_BYTES_MIN", 3 << 20)
+    said.clear()
+    await pages.touch_some()
+    monkeypatch.setattr(touched_pages, "READ_AROUND_BYTES_MIN", 5 << 20)
+    await pages.touch_some()
+    await pages.touch_some()
+    assert [each[-1] for each in said] == [True, False]
+    assert all(start >= 4 << 20 and end == SIZE for _, start, end, _ in said)
+
     # Of a file that was opened, what is in it is read around, and what comes after that is not.
     again = MappedFileQueue("/q", SIZE, disk)
     again.load()
