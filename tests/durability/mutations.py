@@ -67,7 +67,7 @@ MUTATIONS: Final[dict[str, tuple[SourceMutation, str]]] = {
         "write_a_cluster_file",
     ),
     "a file is created without a sync of its directory": (
-        SourceMutation(RealDisk.create, "sync_directory(os.path.dirname(path))", NOTHING),
+        SourceMutation(real_file.named, "sync_directory(os.path.dirname(path))", NOTHING),
         "create_a_file",
     ),
     "a file is created beforehand without a sync of its directory": (
