@@ -335,19 +335,17 @@ def named(descriptor: int, unfinished: str, path: str, size: int) -> RealFile:
         StoreFullError, DiskFailedError: the system refuses; nothing is left.
     """
     try:
-        try:
-            if unfinished:
-                os.rename(unfinished, path)
-            else:
-                link(descriptor, path, replace=True)
-            # By its name, so that the mapping goes by it too, wherever mappings are listed.
-            ready = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-        finally:
-            os.close(descriptor)
+        if unfinished:
+            os.rename(unfinished, path)
+        else:
+            link(descriptor, path, replace=True)
+        # By its name, so that the mapping goes by it too, wherever mappings are listed.
+        ready = os.open(path, os.O_RDWR | os.O_CLOEXEC)
     except OSError as error:
-        for name in filter(None, (unfinished, path)):
-            Path(name).unlink(missing_ok=True)
+        _unlink_own(descriptor, unfinished, path)
         raise translated(error, path, size) from error
+    finally:
+        os.close(descriptor)
     file = mapped(path, ready, size, path)
     with gone_if_refused(file):
         sync_directory(os.path.dirname(path))
@@ -356,20 +354,21 @@ def named(descriptor: int, unfinished: str, path: str, size: int) -> RealFile:
 
 @contextmanager
 def gone_if_refused(file: RealFile) -> Iterator[None]:
-    """Have a file that was just made go again if the system refuses what it lacks.
-
-    Raises:
-        StoreFullError, DiskFailedError: it does.
-    """
+    """Have a new file go again if the system refuses what it lacks, and say so as `named` does."""
     try:
         yield
     except OSError as error:
-        with file.descriptor_in_use() as descriptor, suppress(OSError):
-            # Another one may have its name by now.
-            if os.path.samestat(os.fstat(descriptor), os.stat(file.path)):
-                os.unlink(file.path)
+        with file.descriptor_in_use() as descriptor:
+            _unlink_own(descriptor, file.path)
         file.close()
         raise translated(error, file.path, file.size) from error
+
+
+def _unlink_own(descriptor: int, *names: str) -> None:
+    for name in names:
+        with suppress(OSError):  # another file may have it
+            if os.path.samestat(os.fstat(descriptor), os.stat(name)):
+                os.unlink(name)
 
 
 @cache

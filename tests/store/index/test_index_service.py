@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from node.simulated.disk import SimulatedDisk
+from node.simulated.file import SimulatedFile
 from store.files.store_checkpoint import StoreCheckpoint
 from store.index import index_service as index_service_module
 from store.index.index_file import IndexFile
@@ -272,6 +273,25 @@ def test_a_record_without_keys_behind_a_full_file_makes_the_next_one(
         world.put("k" if number < 8 else "")
     world.dispatch()
     assert [file.has_keys for file in world.index.files] == [True, False]
+
+
+def test_only_files_that_are_full_are_read_around(monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[bool] = []
+
+    def note(file: SimulatedFile, start: int, end: int, *, wanted: bool) -> None:
+        assert (start, end) == (0, file.size)
+        said.append(wanted)
+
+    monkeypatch.setattr(SimulatedFile, "read_around", note)
+    world = World()
+    for _ in range(9):
+        world.put("k")
+    world.dispatch()
+    assert said == [True]
+    world.close()
+    said.clear()
+    world.reopen(clean=True)
+    assert set(said) == {False}
 
 
 def test_files_are_named_by_local_time(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -119,6 +119,21 @@ async def test_a_file_made_in_the_background_that_gets_no_name_leaves_nothing(
     assert descriptors_to_stay() == before
 
 
+@pytest.mark.parametrize(("made", "call"), [("nameless", "link"), ("unfinished", "rename")])
+def test_a_file_that_cannot_be_replaced_stays(
+    made: str, call: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "f").write_bytes(b"old")
+    with monkeypatch.context() as patch:
+        if made == "unfinished":
+            patch.setattr(store.machine.real_file, "_O_TMPFILE", 0)
+        patch.setattr(os, call, failing(errno.EIO))
+        with pytest.raises(DiskFailedError):
+            RealDisk().create(f"{tmp_path}/f", SIZE)
+    assert os.listdir(tmp_path) == ["f"]  # noqa: PTH208 - hidden names too
+    assert (tmp_path / "f").read_bytes() == b"old"
+
+
 async def test_a_name_that_another_file_has_got_meanwhile_stays(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
